@@ -1,0 +1,1 @@
+"""duehook: makes things happen when they are due, and proves it."""

@@ -1,0 +1,75 @@
+"""Events: accept, fan out when due, cancel."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Engine
+
+from app.core.sets import Looked, look
+from app.domain.wakeups import Answer
+from app.ledger import deliveries, events
+from app.ledger.deliveries import Cancelled
+from app.ledger.events import Event, NewEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The event; `made` is false when the same request had made it before."""
+
+    event: Event
+    made: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTaken:
+    """The key at `position` belongs to `event`, which was asked for differently; nothing of the batch is stored."""
+
+    position: int
+    event: Event
+
+
+def accept(connection: Connection, tenant: str, asked: Sequence[NewEvent]) -> list[Accepted] | KeyTaken:
+    """Store events in order with their deliveries, all or none: on `KeyTaken` the caller must roll back."""
+    made = events.insert(connection, tenant, asked)
+    stored = events.load(connection, list(made.values()))
+    keys = [event.key for position, event in enumerate(asked) if position not in made and event.key is not None]
+    existing = events.by_key(connection, tenant, keys) if keys else {}
+    accepted = []
+    for position, wanted in enumerate(asked):
+        if position in made:
+            accepted.append(Accepted(stored[made[position]], made=True))
+            continue
+        assert wanted.key is not None
+        event = existing[wanted.key]
+        if (event.type, event.data, event.request) != (wanted.type, wanted.data, wanted.request):
+            return KeyTaken(position, event)
+        accepted.append(Accepted(event, made=False))
+    return accepted
+
+
+def fan_out(engine: Engine, seqs: Sequence[int]) -> Looked:
+    """Fan out what has waited for its time, to the endpoints of this moment; see `look`."""
+    return look(engine, seqs, _fan_out)
+
+
+def _fan_out(connection: Connection, seqs: Sequence[int]) -> dict[int, Answer]:
+    done = set(events.fan_out(connection, seqs))
+    rest = [seq for seq in seqs if seq not in done]
+    waiting = events.still_waiting(connection, rest) if rest else {}
+    answers = dict.fromkeys(done, Answer.TAKEN)
+    for seq in rest:
+        due = waiting.get(seq)
+        answers[seq] = Answer.GONE if due is None else Answer.LOCKED if due else Answer.EARLY
+    return answers
+
+
+def cancel(connection: Connection, tenant: str, seq: int) -> Cancelled | None:
+    """End every delivery of an event that is neither terminal nor in the air; None when there is no such event.
+
+    One in the air ends as delivered or, whatever else comes back, as cancelled. A repeat counts again and changes
+    nothing.
+    """
+    if not events.lock(connection, tenant, seq):
+        return None
+    events.cancel(connection, seq)
+    return deliveries.cancel_of_event(connection, seq)

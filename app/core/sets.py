@@ -1,0 +1,57 @@
+"""Acting on a set of ids so that one bad row never stops the others."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import structlog
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from app.domain.wakeups import Answer
+from app.ledger import outbox
+from app.ledger.database import in_transaction, is_lost
+
+log = structlog.get_logger("duehook.core")
+PAUSE = timedelta(seconds=1)
+
+
+@dataclass(slots=True)
+class Looked:
+    """What a wake-up came to: an answer for each id, and those that the caller must look at again in a second.
+
+    The second are ids whose outbox row somebody holds as well: no look could be set for them.
+    """
+
+    answers: dict[int, Answer] = field(default_factory=dict)
+    again: list[int] = field(default_factory=list)
+
+
+def look(engine: Engine, ids: Sequence[int], act: Callable[[Connection, Sequence[int]], dict[int, Answer]]) -> Looked:
+    """Run `act` on `ids` in one transaction and set the next look of those that it could not take.
+
+    A set that the database refuses is halved until the bad row is alone; that one is logged and answered `failed`,
+    the others commit. Raises when the database is lost: nothing is acknowledged then.
+    """
+    try:
+        return in_transaction(engine, lambda connection: _look(connection, ids, act))
+    except DBAPIError as error:
+        if is_lost(error):
+            raise
+        if len(ids) == 1:
+            log.error("row_refused", ref=ids[0], error=type(error.orig).__name__, exc_info=True)
+            return Looked({ids[0]: Answer.FAILED})
+    middle = len(ids) // 2
+    first, second = look(engine, ids[:middle], act), look(engine, ids[middle:], act)
+    return Looked(first.answers | second.answers, first.again + second.again)
+
+
+def _look(
+    connection: Connection, ids: Sequence[int], act: Callable[[Connection, Sequence[int]], dict[int, Answer]]
+) -> Looked:
+    answers = act(connection, ids)
+    later = [each for each, answer in answers.items() if answer in (Answer.EARLY, Answer.LOCKED, Answer.NO_ROOM)]
+    if not later:
+        return Looked(answers)
+    seen = set(outbox.look_sooner(connection, later, PAUSE))
+    return Looked(answers, [each for each in later if each not in seen])

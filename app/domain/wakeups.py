@@ -1,0 +1,43 @@
+"""Wake-ups: what may be due, who looks at it, and what a look came to."""
+
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What an outbox row refers to."""
+
+    RESERVATION = "reservation"
+    EVENT = "event"
+    DELIVERY = "delivery"
+    ENDPOINT = "endpoint"
+
+
+class Lane(StrEnum):
+    """A queue with workers of its own, so that deliveries never hold up expiries."""
+
+    EXPIRY = "expiry"
+    DELIVERY = "delivery"
+    UPKEEP = "upkeep"
+
+
+LANE = {
+    Kind.RESERVATION: Lane.EXPIRY,
+    Kind.EVENT: Lane.DELIVERY,
+    Kind.DELIVERY: Lane.DELIVERY,
+    Kind.ENDPOINT: Lane.DELIVERY,
+}
+
+
+class Answer(StrEnum):
+    """What became of one id of a wake-up. Every id gets one; none of them is an error."""
+
+    TAKEN = "taken"  # expired, fanned out or claimed by this call
+    GONE = "gone"  # nothing left to do: a repeated wake-up, or somebody was faster
+    HELD = "held"  # somebody else's lease runs; its end has an outbox row
+    EARLY = "early"  # not due by the database's clock
+    LOCKED = "locked"  # somebody's open transaction has it; looked at again in a second
+    NO_ROOM = "no_room"  # its endpoint or the engine is full
+    DISABLED = "disabled"  # its endpoint is disabled: it waits
+    CANCELLED = "cancelled"  # ended by this call: cancelled meanwhile, or its endpoint is deleted
+    BURIED = "buried"  # ended by this call: too old
+    FAILED = "failed"  # the database refused this one alone; its outbox row comes up again

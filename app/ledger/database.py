@@ -1,0 +1,75 @@
+"""Connections to the ledger."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from psycopg import errors
+from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+T = TypeVar("T")
+
+# What a service connection must never do: wait for ever on somebody's lock, or hold locks while its process is
+# frozen. Sequential scans are off because every statement of the ledger has an index: a plan made while a table
+# was small must not stay when it has grown.
+SESSION = {
+    "statement_timeout": "30s",
+    "lock_timeout": "10s",
+    "idle_in_transaction_session_timeout": "10s",
+    "enable_seqscan": "off",
+    "jit": "off",
+    "timezone": "UTC",
+}
+RETRIED = (errors.SerializationFailure, errors.DeadlockDetected)
+RETRIES = 5
+
+
+def driver_url(database_url: str) -> URL:
+    """The libpq URL as SQLAlchemy wants it; `postgresql+psycopg://` is taken too."""
+    return make_url(database_url).set(drivername="postgresql+psycopg")
+
+
+def connect_engine(
+    database_url: str, *, application_name: str, pool_size: int = 5, session: dict[str, str] | None = None
+) -> Engine:
+    """An engine that connects when first used and replaces connections that a restart has cut."""
+    options = " ".join(f"-c {name}={value}" for name, value in (SESSION if session is None else session).items())
+    return create_engine(
+        driver_url(database_url),
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=30,
+        pool_use_lifo=True,
+        hide_parameters=True,  # an error's text reaches logs; payloads and secrets must not
+        connect_args={"application_name": application_name, "options": options, "connect_timeout": 5},
+    )
+
+
+def in_transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
+    """Run `work` in one transaction, whole again after a deadlock or serialization failure (40P01, 40001).
+
+    `work` must be repeatable: nothing it does may leave the transaction.
+    """
+    for left in reversed(range(RETRIES)):
+        try:
+            with engine.begin() as connection:
+                return work(connection)
+        except OperationalError as error:
+            if not isinstance(error.orig, RETRIED) or not left:
+                raise
+    raise AssertionError("unreachable")
+
+
+def sqlstate(error: DBAPIError) -> str | None:
+    """The SQLSTATE behind a database error, None when the connection was lost."""
+    return getattr(error.orig, "sqlstate", None)
+
+
+def is_lost(error: DBAPIError) -> bool:
+    """Whether the database itself is gone, full or stopping, so that no other row would fare better.
+
+    No SQLSTATE (the connection broke), classes 08 (connection), 53 (no resources: disk full, too many connections)
+    and 57P (shutdown, crash of another session).
+    """
+    state = sqlstate(error)
+    return state is None or error.connection_invalidated or state[:2] in ("08", "53") or state[:3] == "57P"

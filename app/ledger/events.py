@@ -1,0 +1,156 @@
+"""Events: immutable bytes, fanned out to endpoints once, when they are made or when their time comes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, text
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """What a producer asks for. `due_at` or `delay_seconds` or neither (now); `request` is that as it was sent."""
+
+    type: str
+    data: str
+    key: str | None = None
+    due_at: datetime | None = None
+    delay_seconds: float | None = None
+    request: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A row of `duehook.events`; `deliveries` counts those it has by now."""
+
+    seq: int
+    id: str
+    type: str
+    key: str | None
+    data: str
+    request: str | None
+    due_at: datetime
+    created_at: datetime
+    fanned_out_at: datetime | None
+    cancelled_at: datetime | None
+    deliveries: int
+
+
+_COLUMNS = """seq, id, type, key, data::text AS data, request, due_at, created_at, fanned_out_at, cancelled_at,
+    (SELECT count(*) FROM duehook.deliveries d WHERE d.event = e.seq) AS deliveries"""
+
+# Inserted in order of key, so that two batches with the same keys queue instead of deadlocking; the position in
+# the request travels along.
+_INSERT = text("""/* events.insert */
+    WITH asked AS MATERIALIZED (
+        SELECT duehook.next_id() AS seq, a.* FROM unnest(
+            CAST(:types AS text[]), CAST(:keys AS text[]), CAST(:datas AS text[]), CAST(:dues AS timestamptz[]),
+            CAST(:delays AS double precision[]), CAST(:requests AS text[])
+        ) WITH ORDINALITY AS a(type, key, data, due_at, delay, request, position)),
+    made AS (
+        INSERT INTO duehook.events (seq, tenant, type, key, data, due_at, request)
+        SELECT seq, :tenant, type, key, CAST(data AS json),
+               coalesce(due_at, duehook.now() + make_interval(secs => coalesce(delay, 0))), request
+          FROM asked ORDER BY key, position
+        ON CONFLICT (tenant, origin, key) WHERE key IS NOT NULL DO NOTHING
+        RETURNING seq)
+    SELECT a.position - 1 AS position, a.seq FROM asked a JOIN made USING (seq)""")
+
+
+def insert(connection: Connection, tenant: str, events: Sequence[NewEvent]) -> dict[int, int]:
+    """Insert a tenant's events with their deliveries; returns position -> seq of those that are new.
+
+    The others have a key that exists. Waits for a transaction that is inserting one of the keys just now.
+    """
+    parameters = {
+        "tenant": tenant,
+        "types": [event.type for event in events],
+        "keys": [event.key for event in events],
+        "datas": [event.data for event in events],
+        "dues": [event.due_at for event in events],
+        "delays": [event.delay_seconds for event in events],
+        "requests": [event.request for event in events],
+    }
+    return {row.position: row.seq for row in connection.execute(_INSERT, parameters)}
+
+
+_LOAD = text(f"/* events.load */ SELECT {_COLUMNS} FROM duehook.events e WHERE seq = ANY (CAST(:seqs AS bigint[]))")
+_BY_KEY = text(f"""/* events.by_key */
+    SELECT {_COLUMNS} FROM duehook.events e
+     WHERE tenant = :tenant AND origin = 'producer' AND key = ANY (CAST(:keys AS text[]))""")
+_FIND = text(f"/* events.find */ SELECT {_COLUMNS} FROM duehook.events e WHERE tenant = :tenant AND seq = :seq")
+
+
+def load(connection: Connection, seqs: Sequence[int]) -> dict[int, Event]:
+    """Events by seq."""
+    return {row.seq: _event(row) for row in connection.execute(_LOAD, {"seqs": list(seqs)})}
+
+
+def by_key(connection: Connection, tenant: str, keys: Sequence[str]) -> dict[str, Event]:
+    """A tenant's own events by business key; the service's are a space apart."""
+    return {row.key: _event(row) for row in connection.execute(_BY_KEY, {"tenant": tenant, "keys": list(keys)})}
+
+
+def find(connection: Connection, tenant: str, seq: int) -> Event | None:
+    """One event; None when the tenant has none of that id."""
+    row = connection.execute(_FIND, {"tenant": tenant, "seq": seq}).one_or_none()
+    return None if row is None else _event(row)
+
+
+_BODIES = text("""/* events.bodies */
+    SELECT seq, id, head || data::text || '}' AS body FROM duehook.events WHERE seq = ANY (CAST(:seqs AS bigint[]))""")
+
+
+def bodies(connection: Connection, seqs: Sequence[int]) -> dict[int, tuple[str, bytes]]:
+    """seq -> (public id, the exact bytes that every receiver gets on every attempt)."""
+    return {row.seq: (row.id, row.body.encode()) for row in connection.execute(_BODIES, {"seqs": list(seqs)})}
+
+
+_FAN_OUT = text("""/* events.fan_out */
+    WITH open AS MATERIALIZED (
+        SELECT seq FROM duehook.events
+         WHERE seq = ANY (CAST(:seqs AS bigint[])) AND fanned_out_at IS NULL AND cancelled_at IS NULL
+         ORDER BY seq FOR UPDATE SKIP LOCKED)
+    UPDATE duehook.events SET fanned_out_at = duehook.now()
+     WHERE seq = ANY (ARRAY(SELECT seq FROM open))
+       AND due_at <= (SELECT duehook.now()) + duehook.horizon()
+    RETURNING seq""")
+
+
+def fan_out(connection: Connection, seqs: Sequence[int]) -> list[int]:
+    """Fan out those of `seqs` that waited and are due within the horizon; returns them. Cancelled ones never."""
+    return list(connection.execute(_FAN_OUT, {"seqs": list(seqs)}).scalars())
+
+
+_WAITING = text("""/* events.still_waiting */
+    SELECT seq, due_at <= (SELECT duehook.now()) + duehook.horizon() AS due FROM duehook.events
+     WHERE seq = ANY (CAST(:seqs AS bigint[])) AND fanned_out_at IS NULL AND cancelled_at IS NULL""")
+
+
+def still_waiting(connection: Connection, seqs: Sequence[int]) -> dict[int, bool]:
+    """Those of `seqs` that wait for their time still, and whether it has come."""
+    return {row.seq: row.due for row in connection.execute(_WAITING, {"seqs": list(seqs)})}
+
+
+_LOCK = text("""/* events.lock */
+    SELECT seq FROM duehook.events WHERE tenant = :tenant AND seq = :seq FOR UPDATE""")
+_CANCEL = text("""/* events.cancel */
+    UPDATE duehook.events SET cancelled_at = coalesce(cancelled_at, duehook.now()) WHERE seq = :seq""")
+
+
+def lock(connection: Connection, tenant: str, seq: int) -> bool:
+    """Lock one event against fan-out and cancel; whether the tenant has it.
+
+    A statement of its own: what depends on it must read a snapshot that is newer than the lock.
+    """
+    return connection.execute(_LOCK, {"tenant": tenant, "seq": seq}).one_or_none() is not None
+
+
+def cancel(connection: Connection, seq: int) -> None:
+    """Mark a locked event cancelled: one that was not fanned out never will be. A repeat changes nothing."""
+    connection.execute(_CANCEL, {"seq": seq})
+
+
+def _event(row: Row[Any]) -> Event:
+    return Event(**row._mapping)

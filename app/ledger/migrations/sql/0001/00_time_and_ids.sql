@@ -1,0 +1,40 @@
+-- The clock, the ids and the few settings that the database itself has to know.
+
+-- The one clock of the ledger. A function and not a setting, so that no client can move it; tests replace it.
+-- Guards call it bare: it is volatile, so it is read after the row lock. Index conditions wrap it in a
+-- sub-select, because a volatile condition would cost a sequential scan.
+CREATE FUNCTION duehook.now() RETURNS timestamptz
+LANGUAGE sql VOLATILE PARALLEL SAFE
+RETURN clock_timestamp();
+
+-- Ids are unique over all tables and ordered by time: milliseconds since 1970, then 20 bits of a sequence that
+-- goes round. Two ids meet only if a million are made within a millisecond. Never duehook.now(): a clock that
+-- tests hold still must not make ids collide.
+CREATE SEQUENCE duehook.ids AS bigint MINVALUE 0 MAXVALUE 1048575 START 0 CYCLE CACHE 16;
+
+CREATE FUNCTION duehook.next_id() RETURNS bigint
+LANGUAGE sql VOLATILE PARALLEL UNSAFE
+RETURN ((extract(epoch FROM clock_timestamp()) * 1000)::bigint << 20) | nextval('duehook.ids'::regclass);
+
+-- RFC 3339 in UTC. Immutable in truth (the zone is fixed and the format has no locale), though to_char is not.
+CREATE FUNCTION duehook.rfc3339(at timestamptz, fraction text DEFAULT 'US') RETURNS text
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$ BEGIN RETURN to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.' || fraction || '"Z"'); END $$;
+
+-- What triggers need to know of the settings; every process brings it up to date when it starts.
+CREATE TABLE duehook.service (
+    single          boolean  PRIMARY KEY DEFAULT true CHECK (single),
+    horizon         interval NOT NULL DEFAULT '10 seconds' CHECK (horizon >= interval '0'),
+    max_event_bytes integer  NOT NULL DEFAULT 1048576 CHECK (max_event_bytes > 0),
+    key_fingerprint text
+);
+INSERT INTO duehook.service DEFAULT VALUES;
+
+CREATE FUNCTION duehook.horizon() RETURNS interval
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN (SELECT horizon FROM duehook.service);
+
+CREATE FUNCTION duehook.is_tenant(name text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN name ~ '^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$';

@@ -1,0 +1,62 @@
+"""What the ledger knows of the service as a whole: its version, its keys, its horizon."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, text
+
+from app.ledger.migrate import VERSION_TABLE, current_version
+
+
+class UnfitError(Exception):
+    """This process and the ledger don't fit together; the message is one sentence that says what to change."""
+
+
+_VERSION_TABLE = text("/* service.version_table */ SELECT to_regclass(:name) IS NOT NULL")
+_VERSION = text(f"/* service.version */ SELECT version_num FROM duehook.{VERSION_TABLE}")
+
+
+def check_schema(connection: Connection) -> None:
+    """Raise `UnfitError` when the schema is missing or older than this code; a newer one is taken, while rolling."""
+    found = connection.execute(_VERSION_TABLE, {"name": f"duehook.{VERSION_TABLE}"}).scalar_one()
+    version = connection.execute(_VERSION).scalar_one_or_none() if found else None
+    if version is None:
+        raise UnfitError("the database has no duehook schema yet: run `duehook migrate`")
+    if version < current_version():
+        raise UnfitError(
+            f"the schema is at version {version}, this duehook needs {current_version()}: run `duehook migrate`"
+        )
+
+
+_KEYS = text("""/* service.keys */
+    UPDATE duehook.service SET key_fingerprint = coalesce(key_fingerprint, :first) RETURNING key_fingerprint""")
+
+
+def check_keys(connection: Connection, fingerprints: Sequence[str]) -> None:
+    """Raise `UnfitError` unless one of our keys is the ledger's; the first process ever decides which that is."""
+    known = connection.execute(_KEYS, {"first": fingerprints[0]}).scalar_one()
+    if known not in fingerprints:
+        raise UnfitError(
+            "DUEHOOK_SECRETS_KEY holds none of the keys that this database's secrets are sealed under:"
+            f" set the key with the fingerprint {known}"
+        )
+
+
+_UPDATE = text("""/* service.update */
+    UPDATE duehook.service SET horizon = :horizon, max_event_bytes = :max_event_bytes
+     WHERE (horizon, max_event_bytes) IS DISTINCT FROM (:horizon, :max_event_bytes)""")
+
+
+def update(connection: Connection, *, horizon: timedelta, max_event_bytes: int) -> None:
+    """Tell the triggers the settings that they work by; every process that starts does."""
+    connection.execute(_UPDATE, {"horizon": horizon, "max_event_bytes": max_event_bytes})
+
+
+_NOW = text("/* service.now */ SELECT duehook.now()")
+
+
+def now(connection: Connection) -> datetime:
+    """The ledger's clock."""
+    at = connection.execute(_NOW).scalar_one()
+    assert isinstance(at, datetime)
+    return at

@@ -1,0 +1,3 @@
+from tests.clock import clock
+
+__all__ = ["clock"]

@@ -1,0 +1,107 @@
+"""The outbox as the relay sees it: taken, published, moved, looked at again."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import Engine
+
+from app.core import deliveries as core
+from app.domain.states import Outcome
+from app.domain.wakeups import Kind
+from app.ledger import outbox
+from app.ledger.database import connect_engine
+from tests.clock import Clock
+from tests.invariants import assert_invariants
+from tests.ledgers import TERMS, a_delivery, an_endpoint, claimed, ending, rows, some_events
+
+LIMITS = dict.fromkeys(Kind, 100)
+LEASE = timedelta(seconds=60)
+
+
+@pytest.fixture
+def engine(database_url: str, clock: Clock) -> Iterator[Engine]:
+    made = connect_engine(database_url, application_name="test")
+    yield made
+    made.dispose()
+    assert_invariants(database_url)
+
+
+def take(engine: Engine, token: object = None) -> list[outbox.Taken]:
+    with engine.begin() as connection:
+        return outbox.take(connection, token or uuid4(), LIMITS)  # type: ignore[arg-type]
+
+
+def looks(engine: Engine) -> list[object]:
+    return rows(engine, "SELECT look_at FROM duehook.outbox ORDER BY ref")
+
+
+def test_what_is_taken_comes_up_again_in_two_seconds_if_its_relay_dies(engine: Engine, clock: Clock) -> None:
+    a_delivery(engine)
+    (taken,) = take(engine)
+    assert (taken.kind, taken.due_at) == (Kind.DELIVERY, clock.now)
+    assert take(engine) == []
+    clock.advance(seconds=2)
+    assert [again.ref for again in take(engine)] == [taken.ref]
+
+
+def test_a_published_row_comes_up_at_the_end_of_a_publish_lease_that_doubles(engine: Engine, clock: Clock) -> None:
+    a_delivery(engine)
+    for lease in (60, 120, 240, 480, 900, 900):
+        token = uuid4()
+        (taken,) = take(engine, token)
+        with engine.begin() as connection:
+            assert outbox.move(connection, token, [taken.ref], LEASE) == 1
+        assert looks(engine) == [clock.now + timedelta(seconds=lease)]
+        clock.advance(seconds=lease)
+
+
+def test_a_row_that_changed_since_it_was_taken_is_not_moved(engine: Engine, clock: Clock) -> None:
+    delivery = a_delivery(engine)
+    token = uuid4()
+    (taken,) = take(engine, token)
+    (claim,) = claimed(engine, delivery)
+    core.record(engine, [ending(claim, Outcome.FAILED, after=timedelta(seconds=5))], max_age=TERMS.max_age)
+    before = looks(engine)
+    with engine.begin() as connection:
+        assert outbox.move(connection, token, [taken.ref], LEASE) == 0
+    assert looks(engine) == before, "a retry that is due in 5 s must not wait for a publish lease of 60"
+
+
+def test_two_relays_take_different_rows(engine: Engine, clock: Clock) -> None:
+    an_endpoint(engine)
+    some_events(engine, 10)
+    with engine.begin() as first, engine.begin() as second:
+        one = outbox.take(first, uuid4(), {Kind.DELIVERY: 6})
+        other = outbox.take(second, uuid4(), {Kind.DELIVERY: 6})
+    assert (len(one), len(other)) == (6, 4)
+    assert not {row.ref for row in one} & {row.ref for row in other}
+
+
+def test_nothing_is_taken_before_the_horizon(engine: Engine, clock: Clock) -> None:
+    an_endpoint(engine)
+    (event,) = some_events(engine, delay_seconds=60)
+    assert take(engine) == []
+    clock.advance(seconds=50)
+    assert [(taken.kind, taken.ref) for taken in take(engine)] == [(Kind.EVENT, event)]
+
+
+def test_the_earliest_looks_are_taken_first_within_each_kind_s_limit(engine: Engine, clock: Clock) -> None:
+    an_endpoint(engine)
+    some_events(engine, 3)
+    clock.advance(seconds=1)
+    some_events(engine, 3)
+    ids = rows(engine, "SELECT ref FROM duehook.outbox ORDER BY ref")
+    with engine.begin() as connection:
+        taken = outbox.take(connection, uuid4(), {Kind.DELIVERY: 3, Kind.EVENT: 3})
+    assert sorted(each.ref for each in taken) == ids[:3]
+
+
+def test_a_look_is_only_ever_set_sooner(engine: Engine, clock: Clock) -> None:
+    delivery = a_delivery(engine)
+    claimed(engine, delivery)
+    end_of_lease = looks(engine)
+    with engine.begin() as connection:
+        assert outbox.look_sooner(connection, [delivery], timedelta(hours=1)) == [delivery]
+    assert looks(engine) == end_of_lease

@@ -1,0 +1,65 @@
+"""The invariants of the design, audited over a whole database: run after every race and fault."""
+
+from typing import Any
+
+import psycopg
+
+# Each query returns what is wrong, and nothing on a healthy database.
+VIOLATIONS = {
+    "an open reservation has exactly one outbox row": """
+        SELECT r.id FROM duehook.reservations r LEFT JOIN duehook.outbox o ON o.ref = r.seq AND o.kind = 'reservation'
+         WHERE (r.status = 'held') <> (o.ref IS NOT NULL)""",
+    "an event that waits, and no other, has an outbox row": """
+        SELECT e.id FROM duehook.events e LEFT JOIN duehook.outbox o ON o.ref = e.seq AND o.kind = 'event'
+         WHERE (e.fanned_out_at IS NULL AND e.cancelled_at IS NULL) <> (o.ref IS NOT NULL)""",
+    "an open delivery has exactly one outbox row": """
+        SELECT d.id FROM duehook.deliveries d LEFT JOIN duehook.outbox o ON o.ref = d.id AND o.kind = 'delivery'
+         WHERE (d.status IN ('scheduled', 'leased')) <> (o.ref IS NOT NULL)""",
+    "an outbox row refers to something": """
+        SELECT o.ref FROM duehook.outbox o
+         WHERE NOT EXISTS (SELECT FROM duehook.reservations WHERE seq = o.ref AND o.kind = 'reservation')
+           AND NOT EXISTS (SELECT FROM duehook.events WHERE seq = o.ref AND o.kind = 'event')
+           AND NOT EXISTS (SELECT FROM duehook.deliveries WHERE id = o.ref AND o.kind = 'delivery')
+           AND NOT EXISTS (SELECT FROM duehook.endpoints WHERE seq = o.ref AND o.kind = 'endpoint')""",
+    "nobody looks later than a lease that ends or a retry that is due, unless a wake-up was published for it": """
+        SELECT d.id FROM duehook.deliveries d JOIN duehook.outbox o ON o.ref = d.id
+         WHERE o.publications = 0 AND o.taken IS NULL
+           AND o.look_at > greatest(coalesce(d.lease_until, d.next_attempt_at), duehook.now() + interval '1 second')""",
+    "every transition has its one event, and no event is without its transition": """
+        SELECT r.id FROM duehook.reservations r
+         WHERE r.version - 1 <> (SELECT count(*) FROM duehook.events e
+                                  WHERE e.tenant = r.tenant AND e.origin = 'service'
+                                    AND e.key ~ ('^reservation\\.[a-z]+:' || r.id || ':v[0-9]+$'))""",
+    "a reservation is expired only after its time and confirmed only before it": """
+        SELECT id FROM duehook.reservations
+         WHERE status = 'expired' AND updated_at < expires_at OR status = 'confirmed' AND updated_at >= expires_at""",
+    "an expired reservation was never confirmed": """
+        SELECT r.id FROM duehook.reservations r
+          JOIN duehook.events e ON e.tenant = r.tenant AND e.origin = 'service'
+           AND e.type = 'reservation.confirmed' AND e.key LIKE 'reservation.confirmed:' || r.id || ':v%'
+         WHERE r.status = 'expired'""",
+    "a delivered delivery has one delivered attempt, and no other has one in its last round": """
+        SELECT d.id FROM duehook.deliveries d
+         WHERE d.status = 'delivered' AND d.round = 1
+           AND 1 <> (SELECT count(*) FROM duehook.attempts a WHERE a.delivery = d.id AND a.outcome = 'delivered')""",
+    "an attempt number stands once": """
+        SELECT delivery FROM duehook.attempts GROUP BY delivery, number HAVING count(*) > 1""",
+    "no attempt is numbered beyond the claims": """
+        SELECT d.id FROM duehook.deliveries d JOIN duehook.attempts a ON a.delivery = d.id WHERE a.number > d.attempt""",
+    "dead letters are the dead deliveries": """
+        SELECT d.id FROM duehook.deliveries d FULL JOIN duehook.dead_letters l ON l.delivery = d.id
+         WHERE (d.status = 'dead') IS DISTINCT FROM (l.delivery IS NOT NULL)""",
+}
+
+
+def violations(connection: psycopg.Connection[Any]) -> dict[str, list[Any]]:
+    """What is wrong, by the invariant it breaks; empty on a healthy database."""
+    found = {name: [row[0] for row in connection.execute(query)] for name, query in VIOLATIONS.items()}  # type: ignore[call-overload]
+    return {name: broken for name, broken in found.items() if broken}
+
+
+def assert_invariants(database_url: str) -> None:
+    """Fails with every broken invariant and whom it concerns."""
+    with psycopg.connect(database_url) as connection:
+        broken = violations(connection)
+    assert not broken, f"broken invariants: {broken}"
