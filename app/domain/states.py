@@ -1,10 +1,14 @@
-"""The states things can be in, and what they are called everywhere."""
+"""The closed sets: what a reservation or a delivery can be, how an attempt can end, why a delivery dies.
+
+The values are what the API shows and the database stores.
+"""
 
 from enum import StrEnum
+from typing import Final
 
 
 class ReservationStatus(StrEnum):
-    """held → confirmed | released | expired; confirmed → released; nothing else."""
+    """`held → confirmed | released | expired`, `confirmed → released`, and nothing else."""
 
     HELD = "held"
     CONFIRMED = "confirmed"
@@ -13,7 +17,7 @@ class ReservationStatus(StrEnum):
 
 
 class DeliveryStatus(StrEnum):
-    """scheduled ⇄ leased → delivered | dead | cancelled; a terminal one is left only into a new round."""
+    """`scheduled ⇄ leased` until one of the terminal three; only an explicit re-opening leaves those."""
 
     SCHEDULED = "scheduled"
     LEASED = "leased"
@@ -22,12 +26,12 @@ class DeliveryStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
-OPEN = frozenset({DeliveryStatus.SCHEDULED, DeliveryStatus.LEASED})
-TERMINAL = frozenset(DeliveryStatus) - OPEN
+OPEN: Final = frozenset({DeliveryStatus.SCHEDULED, DeliveryStatus.LEASED})
+TERMINAL: Final = frozenset({DeliveryStatus.DELIVERED, DeliveryStatus.DEAD, DeliveryStatus.CANCELLED})
 
 
 class Outcome(StrEnum):
-    """What one attempt came to (contract, section 4); `abandoned` is a claim that ended without a record."""
+    """How one attempt ended; `abandoned` is the claim that nobody recorded an end for."""
 
     DELIVERED = "delivered"
     GONE = "gone"
@@ -56,7 +60,7 @@ class DeadReason(StrEnum):
 
 
 class KeyScope(StrEnum):
-    """What an API key may do."""
+    """What an API key may do: feed events and reservations in, or everything its tenant can."""
 
     PRODUCER = "producer"
     OPERATOR = "operator"
