@@ -1,0 +1,57 @@
+# Everything runs in .venv, which the first target that needs it sets up.
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+READY := .venv/.ready
+# Two workers: each has a PostgreSQL and a Valkey of its own.
+PYTEST = $(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+
+# A .venv can't be moved: its scripts name the folder they were made in, and would run that folder's code.
+ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
+$(shell rm -f $(READY))
+endif
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test quick lint format clean
+
+help: ## shows this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: $(READY) ## runs the main job on real processes and prints what happened
+	@$(BIN)/duehook demo
+
+test: lint ## lint, then the whole test suite (ARGS="-k name" picks)
+	@$(PYTEST)
+
+quick: $(READY) ## the tests that take no more than moments
+	@$(PYTEST) -m "not slow"
+
+lint: $(READY) ## style, types and the direction of imports
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(READY) ## brings the code into the house's format
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+clean: ## removes .venv and caches; the services' own .duehook stays
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# Written last: without it a .venv is half made, by a run that was interrupted, and is made anew.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "$(PYTHON) is not Python 3.11 or newer, run: apt-get install python3-venv make" \
+	    "(or name another, as in: make PYTHON=python3.12)" >&2; \
+	  exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) can't make a virtual environment, run: apt-get install python3-venv make" >&2; \
+	  exit 1; }
+	@echo "Setting up .venv, once: about half a minute."
+	@if [ -e $@ ]; then rm $@; else $(PYTHON) -m venv --clear .venv; fi
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "$(CURDIR)" > $@

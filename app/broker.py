@@ -1,0 +1,115 @@
+"""Celery on Redis: the queues that wake-ups travel in, and each setting with its reason.
+
+A wake-up names ids and when they are due, nothing else. Losing one, getting one twice or early costs lateness and
+nothing more: the ledger decides.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from celery import Celery
+from kombu.entity import Exchange, Queue
+
+from app.domain.wakeups import Kind, Lane
+from app.settings import RESTORE_INTERVAL, Settings, SettingsError
+
+PREFIX = "duehook:"
+TASK = {
+    Kind.RESERVATION: "duehook.expire",
+    Kind.EVENT: "duehook.fan_out",
+    Kind.DELIVERY: "duehook.deliver",
+}
+AUDIT = "duehook.audit"
+
+
+def make_celery(settings: Settings) -> Celery:
+    """The Celery application of every process that publishes, consumes or watches; it connects when first used.
+
+    All must load the same: the shortest visibility timeout among the programs on one Redis wins.
+    """
+    if settings.broker_url is None:
+        raise SettingsError("DUEHOOK_BROKER_URL is not set; set it, or start everything with `duehook up`")
+    celery = Celery("duehook", broker=settings.broker_url.get_secret_value(), set_as_current=False)
+    celery.conf.update(_settings(settings))
+    return celery
+
+
+def _settings(settings: Settings) -> dict[str, object]:
+    return {
+        "broker_transport_options": {
+            # A wake-up that a dead worker held is redelivered after this; it is longer than any is held.
+            "visibility_timeout": settings.visibility_timeout_seconds,
+            # The default looks for abandoned messages every 100 s and a dead sweeper blocks it for 300 s.
+            "unacked_restore_interval": RESTORE_INTERVAL,
+            "unacked_restore_throttle": 1,
+            "unacked_mutex_expire": 30,
+            "global_keyprefix": PREFIX,  # another program's visibility timeout and keys stay its own
+            # The default waits for ever on a frozen Redis. retry_on_timeout stays off: it would push twice, and
+            # switch the pipelined publishing off.
+            "socket_timeout": 15,
+            "socket_connect_timeout": 5,
+            "socket_keepalive": True,
+            "health_check_interval": 25,
+            "max_connections": 20,
+        },
+        "broker_connection_retry_on_startup": True,  # start order does not matter
+        "broker_connection_max_retries": None,  # 100 would end the worker after a long outage
+        "broker_channel_error_retry": True,  # READONLY and OOM replies must not kill a worker
+        "broker_pool_acquire_timeout": 10,
+        # The ledger is the retry: a publish that fails says so at once, and its rows come up again.
+        "task_publish_retry": False,
+        "result_backend": None,
+        "task_ignore_result": True,
+        "task_serializer": "json",
+        "accept_content": ["json"],
+        "enable_utc": True,
+        "timezone": "UTC",
+        # Acknowledged after the ids are claimed, answered, or on a timer whose outbox rows come up again.
+        "task_acks_late": True,
+        "task_reject_on_worker_lost": True,  # acks_late alone drops the task when a child dies
+        "worker_prefetch_multiplier": 1,  # a message that waits in one worker could run in another
+        "worker_consumer": "workers.consumer:Consumer",
+        "worker_send_task_events": True,  # Flower
+        "task_send_sent_event": False,  # a metric series per publishing process
+        "worker_hijack_root_logger": False,
+        "worker_enable_remote_control": True,
+        "task_create_missing_queues": False,
+        "task_default_queue": Lane.UPKEEP,
+        "task_queues": [Queue(lane.value, Exchange(lane.value), routing_key=lane.value) for lane in Lane],
+        "beat_scheduler": "celery.beat:Scheduler",  # its schedule is code; nothing to keep in a file
+        "beat_max_loop_interval": 5,
+        "beat_schedule": {
+            "audit": {
+                "task": AUDIT,
+                "schedule": settings.sweep_seconds,
+                # One that nobody took in time is not worth running: the next is on its way.
+                "options": {"queue": Lane.UPKEEP, "expires": settings.sweep_seconds},
+            }
+        },
+    }
+
+
+def wake(
+    celery: Celery,
+    producer: object,
+    kind: Kind,
+    lane: Lane,
+    ids: Sequence[int],
+    dues: Sequence[datetime],
+    eta: datetime | None,
+) -> None:
+    """Publish one wake-up. Inside `producer.batch()` nothing has been sent until the block has ended."""
+    celery.send_task(
+        TASK[kind],
+        args=[list(ids), [_microseconds(due) for due in dues]],
+        eta=eta,
+        queue=lane.value,
+        producer=producer,
+        retry=False,
+        argsrepr=repr(list(ids)[:5]),
+        kwargsrepr="{}",
+    )
+
+
+def _microseconds(at: datetime) -> int:
+    return int(at.timestamp() * 1_000_000)

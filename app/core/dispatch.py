@@ -1,0 +1,182 @@
+"""From a wake-up of deliveries to recorded outcomes: claim what has room → send → record by token.
+
+Room is taken before the claim, so that no claim waits anywhere while its lease runs. What could not be recorded
+because the database was away is kept and tried again; if this process dies first, the leases end and heal.
+"""
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from sqlalchemy import Engine as Database
+from sqlalchemy.exc import DBAPIError
+
+from app.core import deliveries
+from app.core.clock import LedgerClock
+from app.core.deliveries import Room, Terms
+from app.core.requests import Request, Requests
+from app.core.sets import Looked
+from app.core.threads import start_vital
+from app.domain.exchange import Answered, Blocked
+from app.domain.identity import public_id
+from app.domain.outcomes import Again, Bury, Done, outcome_of, verdict
+from app.domain.retry_after import parse_retry_after
+from app.domain.states import DeliveryStatus
+from app.ledger.deliveries import Ending
+from app.sending.engine import Engine, Places, Sent
+
+log = structlog.get_logger("duehook.delivery")
+
+PATIENCE = 5.0  # seconds that a wake-up waits for room before its ids go back
+MOST_RECORDS = 200  # outcomes in one statement
+GATHER = 0.003  # seconds that the first outcome waits for others
+STATUS = {Done: DeliveryStatus.DELIVERED, Again: DeliveryStatus.SCHEDULED, Bury: DeliveryStatus.DEAD}
+TROUBLE = (0.05, 2.0)  # seconds between tries to record while the database is away
+
+
+class Dispatcher:
+    """Delivers; `deliver` may be called from several threads, claims are made by one at a time."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: LedgerClock,
+        requests: Requests,
+        make_engine: Callable[[Callable[[Sent[Request]], None]], Engine[Request]],
+        places: Places,
+        terms: Terms,
+        max_retry_after: timedelta,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._requests = requests
+        self._places = places
+        self._terms = terms
+        self._max_retry_after = max_retry_after
+        self._claiming = threading.Lock()
+        self._sent: queue.SimpleQueue[Sent[Request] | None] = queue.SimpleQueue()
+        self._recorder = start_vital("recorder", self._record_all)
+        self._engine = make_engine(self._sent.put)
+
+    def deliver(self, ids: Sequence[int]) -> Looked:
+        """Claim and start what is due of `ids`, as room comes free; what finds none in time goes back."""
+        looked = Looked()
+        left = list(ids)
+        until = time.monotonic() + PATIENCE
+        with self._claiming:
+            while left:
+                free = self._places.free(len(left), max(0.0, until - time.monotonic()))
+                some, left = (left[:free], left[free:]) if free else (left, [])
+                one = self._claim(some, free)
+                looked.answers |= one.answers
+                looked.again += one.again
+        return looked
+
+    def _claim(self, ids: Sequence[int], free: int) -> Looked:
+        room = Room(total=free, each=self._places.each, of=self._places.free_of())
+        claimed = deliveries.claim(self._database, ids, self._terms, room)
+        if claimed.claims:
+            prepared, unsendable = self._requests.prepare(claimed.claims, self._clock.now())
+            if unsendable:
+                deliveries.give_back(self._database, unsendable, after=timedelta(seconds=30))
+            self._places.take([send.endpoint for send in prepared])
+            self._engine.start(prepared)
+        return claimed.looked
+
+    def stop(self) -> None:
+        """Wait for what is in the air, record it, end; the rest comes up again when its lease ends."""
+        self._places.drain(self._requests.deadline.total_seconds() + PATIENCE)
+        self._engine.stop()
+        self._sent.put(None)
+        self._recorder.join(PATIENCE)
+
+    def _record_all(self) -> None:
+        while batch := self._next_batch():
+            self._record(batch)
+
+    def _next_batch(self) -> list[Sent[Request]]:
+        """Waits for an outcome, then a moment for others; empty when stopped."""
+        batch: list[Sent[Request]] = []
+        until: float | None = None
+        while len(batch) < MOST_RECORDS:
+            try:
+                one = self._sent.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                break
+            if one is None:
+                self._sent.put(None)
+                break
+            batch.append(one)
+            until = until or time.monotonic() + GATHER
+        return batch
+
+    def _record(self, batch: Sequence[Sent[Request]]) -> None:
+        endings = [self._ending(one) for one in batch]
+        pause = TROUBLE[0]
+        while True:
+            try:
+                states = deliveries.record(self._database, endings, max_age=self._terms.max_age)
+                break
+            except DBAPIError as error:  # the same tokens again are safe: what was recorded is found recorded
+                log.warning("record_waits", error=type(error.orig).__name__, endings=len(endings), seconds=pause)
+                time.sleep(pause)
+                pause = min(pause * 2, TROUBLE[1])
+        self._places.give([one.send.endpoint for one in batch])
+        self._tell(batch, endings, states)
+
+    def _ending(self, sent: Sent[Request]) -> Ending:
+        request, exchange = sent.send.subject, sent.exchange
+        started, ended = (datetime.fromtimestamp(at + self._clock.offset, UTC) for at in (sent.started, sent.ended))
+        hint = parse_retry_after(exchange.retry_after, ended) if isinstance(exchange, Answered) else None
+        outcome = outcome_of(exchange)
+        judged = verdict(
+            outcome,
+            step=request.claim.step,
+            schedule=request.schedule,
+            literal_blocked=isinstance(exchange, Blocked) and exchange.literal,
+            retry_after=hint,
+            max_retry_after=self._max_retry_after,
+            jitter=random.random(),
+        )
+        ending = Ending(
+            request.claim.delivery,
+            request.claim.token,
+            STATUS[type(judged)],
+            outcome,
+            started,
+            ended,
+            after=judged.after if isinstance(judged, Again) else timedelta(),
+            reason=judged.reason if isinstance(judged, Bury) else None,
+            address=exchange.address,
+            key_ids=request.key_ids,
+        )
+        if not isinstance(exchange, Answered):
+            return replace(ending, error=exchange.error)
+        return replace(
+            ending,
+            status_code=exchange.status,
+            excerpt=exchange.excerpt,
+            location=exchange.location,
+            retry_after=hint,
+        )
+
+    def _tell(
+        self, batch: Sequence[Sent[Request]], endings: Sequence[Ending], states: dict[int, DeliveryStatus]
+    ) -> None:
+        for one, ending in zip(batch, endings, strict=True):
+            log.info(
+                "attempt",
+                delivery=public_id("dlv", ending.delivery),
+                event_id=public_id("evt", one.send.subject.claim.event),
+                endpoint=public_id("end", one.send.endpoint),
+                attempt=one.send.subject.claim.attempt,
+                outcome=ending.outcome.value,
+                status_code=ending.status_code,
+                seconds=round(one.ended - one.started, 4),
+                state=states.get(ending.delivery, "superseded"),
+            )

@@ -1,0 +1,35 @@
+"""A running service in the hands of a fault test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from app.ledger.database import connect_engine
+from tests.invariants import assert_invariants
+from tests.processes import Service, service
+from tests.receivers import Receiver
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """The test's own connections; the invariants are audited at the end."""
+    made = connect_engine(database_url, application_name="test")
+    yield made
+    made.dispose()
+    assert_invariants(database_url)
+
+
+@pytest.fixture
+def running(engine: Engine, database_url: str, broker_url: str, tmp_path: Path) -> Iterator[Service]:
+    """Starts processes; all are gone at the end."""
+    with service(database_url, broker_url, tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.close()

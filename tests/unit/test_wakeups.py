@@ -1,0 +1,47 @@
+"""How the relay packs what it took into messages."""
+
+from datetime import UTC, datetime, timedelta
+
+from app.domain.wakeups import Kind
+from app.ledger.outbox import Taken
+from outbox_relay.relay import AHEAD, MOST_IDS, wakeups
+
+NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+def taken(ref: int, seconds: float, kind: Kind = Kind.DELIVERY) -> Taken:
+    return Taken(ref, kind, "acme", None, NOW + timedelta(seconds=seconds), 0)
+
+
+def test_what_is_due_by_now_goes_together_without_an_eta() -> None:
+    (one,) = wakeups([taken(2, 0), taken(1, -3600), taken(3, -1)], NOW)
+    assert (one.eta, sorted(row.ref for row in one.rows)) == (None, [1, 2, 3])
+
+
+def test_what_is_due_soon_is_announced_a_second_ahead() -> None:
+    (one,) = wakeups([taken(1, 8), taken(2, 8.5)], NOW)
+    assert one.eta == NOW + timedelta(seconds=8) - AHEAD
+
+
+def test_an_eta_that_has_passed_is_none() -> None:
+    (one,) = wakeups([taken(1, 0.5)], NOW)
+    assert one.eta is None
+
+
+def test_kinds_and_far_apart_times_travel_apart() -> None:
+    messages = list(wakeups([taken(1, 2), taken(2, 5), taken(3, 2, Kind.EVENT), taken(4, 2.9)], NOW))
+    assert [(each.kind, [row.ref for row in each.rows]) for each in messages] == [
+        (Kind.DELIVERY, [1, 4]),
+        (Kind.DELIVERY, [2]),
+        (Kind.EVENT, [3]),
+    ]
+
+
+def test_a_message_holds_a_bounded_number_of_ids_and_none_is_lost() -> None:
+    messages = list(wakeups([taken(ref, -1) for ref in range(250)], NOW))
+    assert [len(each.rows) for each in messages] == [MOST_IDS, MOST_IDS, 50]
+    assert {row.ref for each in messages for row in each.rows} == set(range(250))
+
+
+def test_nothing_taken_is_nothing_to_say() -> None:
+    assert list(wakeups([], NOW)) == []
