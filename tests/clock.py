@@ -22,7 +22,7 @@ class Clock:
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
         self.now = datetime(2030, 1, 1, 12, tzinfo=UTC)
-        connection.execute(_REPLACE.format(at=self.now))  # type: ignore[arg-type]
+        connection.execute(_REPLACE.format(at=self.now))
 
     def advance(self, **delta: float) -> datetime:
         """Move it on by a timedelta's keywords; every session sees it at its next look."""

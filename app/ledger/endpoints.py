@@ -41,7 +41,7 @@ class SealedSecret:
     expires_at: datetime | None
 
 
-_COLUMNS = """seq, id, tenant, url, description, event_types, headers, signing, status, disabled_reason, disabled_at,
+COLUMNS = """seq, id, tenant, url, description, event_types, headers, signing, status, disabled_reason, disabled_at,
     flagged, rate_per_second, max_in_flight, retry_schedule, revision, created_at"""
 
 _INSERT = text(f"""/* endpoints.insert */
@@ -49,7 +49,7 @@ _INSERT = text(f"""/* endpoints.insert */
                                    max_in_flight, retry_schedule)
     VALUES (:tenant, :url, :description, CAST(:event_types AS text[]), :headers, :signing, :rate_per_second,
             :max_in_flight, CAST(:retry_schedule AS double precision[]))
-    RETURNING {_COLUMNS}""")
+    RETURNING {COLUMNS}""")
 
 
 def insert(
@@ -77,23 +77,23 @@ def insert(
         "max_in_flight": max_in_flight,
         "retry_schedule": None if retry_schedule is None else list(retry_schedule),
     }
-    return _endpoint(connection.execute(_INSERT, parameters).one())
+    return endpoint_of(connection.execute(_INSERT, parameters).one())
 
 
-_LOAD = text(f"/* endpoints.load */ SELECT {_COLUMNS} FROM duehook.endpoints WHERE seq = ANY (CAST(:seqs AS bigint[]))")
+_LOAD = text(f"/* endpoints.load */ SELECT {COLUMNS} FROM duehook.endpoints WHERE seq = ANY (CAST(:seqs AS bigint[]))")
 _FIND = text(f"""/* endpoints.find */
-    SELECT {_COLUMNS} FROM duehook.endpoints WHERE tenant = :tenant AND seq = :seq AND deleted_at IS NULL""")
+    SELECT {COLUMNS} FROM duehook.endpoints WHERE tenant = :tenant AND seq = :seq AND deleted_at IS NULL""")
 
 
 def load(connection: Connection, seqs: Sequence[int]) -> list[Endpoint]:
     """Endpoints by seq, deleted ones too."""
-    return [_endpoint(row) for row in connection.execute(_LOAD, {"seqs": list(seqs)})]
+    return [endpoint_of(row) for row in connection.execute(_LOAD, {"seqs": list(seqs)})]
 
 
 def find(connection: Connection, tenant: str, seq: int) -> Endpoint | None:
     """One endpoint; None when the tenant has none of that id, or deleted it."""
     row = connection.execute(_FIND, {"tenant": tenant, "seq": seq}).one_or_none()
-    return None if row is None else _endpoint(row)
+    return None if row is None else endpoint_of(row)
 
 
 _ADD_SECRET = text("""/* endpoints.add_secret */
@@ -132,7 +132,8 @@ def touch(connection: Connection, endpoint: int) -> None:
     connection.execute(_TOUCH, {"endpoint": endpoint})
 
 
-def _endpoint(row: Row[Any]) -> Endpoint:
+def endpoint_of(row: Row[Any]) -> Endpoint:
+    """The endpoint that a row of `COLUMNS` is."""
     fields = dict(row._mapping)
     schedule = fields["retry_schedule"]
     fields["event_types"] = tuple(fields["event_types"])

@@ -98,6 +98,14 @@ def find(connection: Connection, tenant: str, seq: int) -> Event | None:
     return None if row is None else _event(row)
 
 
+_EXISTS = text("/* events.exists */ SELECT EXISTS (SELECT FROM duehook.events WHERE tenant = :tenant AND seq = :seq)")
+
+
+def exists(connection: Connection, tenant: str, seq: int) -> bool:
+    """Whether the tenant has this event."""
+    return bool(connection.execute(_EXISTS, {"tenant": tenant, "seq": seq}).scalar_one())
+
+
 _BODIES = text("""/* events.bodies */
     SELECT seq, id, head || data::text || '}' AS body FROM duehook.events WHERE seq = ANY (CAST(:seqs AS bigint[]))""")
 

@@ -48,7 +48,8 @@ def database_version(database_url: str) -> str | None:
     engine = connect_engine(database_url, application_name="duehook migrate", session={"timezone": "UTC"})
     try:
         with engine.connect() as connection:
-            context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE, "version_table_schema": "duehook"})
+            opts = {"version_table": VERSION_TABLE, "version_table_schema": "duehook"}
+            context = MigrationContext.configure(connection, opts=opts)
             return context.get_current_revision()
     finally:
         engine.dispose()

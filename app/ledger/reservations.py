@@ -95,6 +95,15 @@ def find(connection: Connection, tenant: str, reservation_id: str) -> Reservatio
     return None if row is None else _reservation(row)
 
 
+_LOAD = text(f"""/* reservations.load */
+    SELECT seq, {_COLUMNS} FROM duehook.reservations WHERE seq = ANY (CAST(:seqs AS bigint[]))""")
+
+
+def load(connection: Connection, seqs: Sequence[int]) -> dict[int, Reservation]:
+    """Reservations by seq."""
+    return {row.seq: _reservation(row) for row in connection.execute(_LOAD, {"seqs": list(seqs)})}
+
+
 _MOVE = text(f"""/* reservations.move */
     UPDATE duehook.reservations SET status = :status WHERE tenant = :tenant AND id = :id RETURNING {_COLUMNS}""")
 
@@ -153,7 +162,9 @@ def still_held(connection: Connection, seqs: Sequence[int]) -> dict[int, bool]:
 
 
 def _reservation(row: Row[Any]) -> Reservation:
-    return Reservation(**{**row._mapping, "status": ReservationStatus(row.status)})
+    fields = {**row._mapping, "status": ReservationStatus(row.status)}
+    fields.pop("seq", None)
+    return Reservation(**fields)
 
 
 def _constraint(error: IntegrityError) -> str | None:

@@ -3,8 +3,8 @@
 from app.domain.urls import Origin
 from app.sending.connection import Connection
 
-IDLE_LIMIT = 512
-IDLE_LIMIT_PER_ORIGIN = 64
+IDLE_LIMIT = 1024
+IDLE_LIMIT_PER_ORIGIN = 256  # as many as are in flight at once, or each burst would dial anew
 
 
 class IdleConnections:

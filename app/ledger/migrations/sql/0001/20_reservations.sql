@@ -28,7 +28,7 @@ BEGIN
     IF NOT duehook.is_tenant(NEW.tenant) THEN
         RAISE EXCEPTION 'tenant % is not a name of letters, digits, _ and -', quote_literal(NEW.tenant)
             USING ERRCODE = 'DH004';
-    ELSIF NEW.id !~ '^rsv_[0-9A-Za-z]{1,64}$' THEN
+    ELSIF length(NEW.id) > 68 OR NEW.id !~ '^rsv_[0-9A-Za-z]+$' THEN
         RAISE EXCEPTION 'reservation id % is not rsv_ and 1 to 64 letters and digits', quote_literal(NEW.id)
             USING ERRCODE = 'DH004';
     ELSIF length(NEW.resource) NOT BETWEEN 1 AND 255 THEN
@@ -42,15 +42,28 @@ BEGIN
         RAISE EXCEPTION 'a reservation begins as held, version 1; leave status and version out'
             USING ERRCODE = 'DH001';
     END IF;
-    IF NEW.exclusive THEN -- an overdue holder has lost the resource, whether or not a worker has come round
-        UPDATE duehook.reservations SET status = 'expired'
-         WHERE tenant = NEW.tenant AND resource = NEW.resource AND exclusive AND status = 'held'
-           AND expires_at <= duehook.now();
-    END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER before_insert BEFORE INSERT ON duehook.reservations
     FOR EACH ROW EXECUTE FUNCTION duehook.reservation_before_insert();
+
+-- An overdue holder has lost the resource, whether or not a worker has come round. Looked for first, because an
+-- update of nothing runs the triggers of an update too. Fires after before_insert: triggers go by name.
+CREATE FUNCTION duehook.reservation_expire_holder() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off
+AS $$
+DECLARE
+    holder bigint := (SELECT seq FROM duehook.reservations
+                       WHERE tenant = NEW.tenant AND resource = NEW.resource AND exclusive AND status = 'held'
+                         AND expires_at <= duehook.now());
+BEGIN
+    IF holder IS NOT NULL THEN
+        UPDATE duehook.reservations SET status = 'expired' WHERE seq = holder AND status = 'held';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER before_insert_exclusive BEFORE INSERT ON duehook.reservations
+    FOR EACH ROW WHEN (NEW.exclusive) EXECUTE FUNCTION duehook.reservation_expire_holder();
 
 -- Runs after the row lock: whoever queued behind another transition sees its result, and the clock as it is now.
 -- A WHERE with a time in it would be checked again only if the row changed: a confirm that waited behind a

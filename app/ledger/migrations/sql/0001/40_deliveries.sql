@@ -24,7 +24,7 @@ CREATE TABLE duehook.deliveries (
     delivered_at     timestamptz,
     UNIQUE (event, endpoint),
     CHECK (status IN ('scheduled', 'leased', 'delivered', 'dead', 'cancelled')),
-    CHECK ((status = 'leased') = (token IS NOT NULL AND claimed_at IS NOT NULL AND lease_until IS NOT NULL)),
+    CHECK (num_nonnulls(token, claimed_at, lease_until) = CASE status WHEN 'leased' THEN 3 ELSE 0 END),
     CHECK ((status = 'dead') = (reason IS NOT NULL)),
     CHECK ((status = 'delivered') = (delivered_at IS NOT NULL)),
     CHECK (status = 'scheduled' OR NOT parked)
@@ -97,27 +97,36 @@ CREATE FUNCTION duehook.delivery_refused() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    IF TG_OP = 'INSERT' THEN
+        RAISE EXCEPTION 'a delivery begins as scheduled, attempt 0, step 0, round 1' USING ERRCODE = 'DH001';
+    END IF;
     RAISE EXCEPTION 'delivery % can''t go from % (attempt %, round %) to % (attempt %, round %)',
         OLD.id, OLD.status, OLD.attempt, OLD.round, NEW.status, NEW.attempt, NEW.round USING ERRCODE = 'DH001';
 END $$;
 
+CREATE TRIGGER born AFTER INSERT ON duehook.deliveries
+    FOR EACH ROW WHEN (NEW.status <> 'scheduled' OR NEW.attempt <> 0 OR NEW.step <> 0 OR NEW.round <> 1)
+    EXECUTE FUNCTION duehook.delivery_refused();
+
 -- Legal steps, as conditions that cost no function call. A claim counts; a renewed lease keeps its token; a
--- terminal state is left only into a new round; whose delivery it is never changes.
+-- terminal state is left only into a new round, and keeps its reason; whose delivery it is never changes.
 CREATE TRIGGER legal AFTER UPDATE ON duehook.deliveries
     FOR EACH ROW WHEN (
         (NEW.id, NEW.event, NEW.endpoint, NEW.tenant, NEW.created_at)
             IS DISTINCT FROM (OLD.id, OLD.event, OLD.endpoint, OLD.tenant, OLD.created_at)
-        OR NOT CASE
+        OR CASE
             WHEN OLD.status IN ('scheduled', 'leased') AND NEW.status = 'leased' THEN
                 NEW.round = OLD.round AND (NEW.attempt = OLD.attempt + 1 AND NEW.token IS DISTINCT FROM OLD.token
                                            OR NEW.attempt = OLD.attempt AND NEW.token = OLD.token)
             WHEN OLD.status = 'scheduled' THEN
                 NEW.status IN ('scheduled', 'cancelled', 'dead') AND NEW.attempt = OLD.attempt
-            WHEN OLD.status = 'leased' THEN NEW.attempt = OLD.attempt
+                AND NEW.round = OLD.round
+            WHEN OLD.status = 'leased' THEN NEW.attempt = OLD.attempt AND NEW.round = OLD.round
             WHEN NEW.status = 'scheduled' THEN
                 NEW.round = OLD.round + 1 AND NEW.step = 0 AND NEW.attempt = OLD.attempt
             ELSE NEW.status = OLD.status AND NEW.attempt = OLD.attempt AND NEW.round = OLD.round
-        END
+                 AND NEW.reason IS NOT DISTINCT FROM OLD.reason
+        END IS NOT TRUE -- a condition that came to null would let everything pass
     )
     EXECUTE FUNCTION duehook.delivery_refused();
 
@@ -137,8 +146,8 @@ CREATE TRIGGER after_insert AFTER INSERT ON duehook.deliveries
     FOR EACH STATEMENT EXECUTE FUNCTION duehook.delivery_after_insert();
 
 -- Closed: the row goes. Scheduled: look when it is due. Leased: look when the lease ends, so that a dead worker's
--- claims come up again without anybody sweeping. Only by key, never by a join: the plan is kept from the first
--- call on, and must not be one that reads the table.
+-- claims come up again without anybody sweeping. What changed neither state nor time keeps the look it has. Only
+-- by key, never by a join: the plan is kept from the first call on, and must not be one that reads the table.
 CREATE FUNCTION duehook.delivery_after_update() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off
 AS $$
@@ -160,13 +169,16 @@ BEGIN
     SELECT id, 'delivery', tenant, endpoint,
            CASE status WHEN 'leased' THEN lease_until ELSE next_attempt_at END,
            CASE status WHEN 'leased' THEN lease_until ELSE next_attempt_at - horizon END
-      FROM new_rows WHERE status IN ('scheduled', 'leased') ORDER BY id
+      FROM (SELECT id, tenant, endpoint, status, next_attempt_at, lease_until FROM new_rows
+             WHERE status IN ('scheduled', 'leased')
+            EXCEPT SELECT id, tenant, endpoint, status, next_attempt_at, lease_until FROM old_rows) moved
+     ORDER BY id
     ON CONFLICT (ref) DO UPDATE
        SET due_at = excluded.due_at, look_at = excluded.look_at, publications = 0, taken = NULL;
     RETURN NULL;
 END $$;
 CREATE TRIGGER after_update AFTER UPDATE ON duehook.deliveries
-    REFERENCING NEW TABLE AS new_rows
+    REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION duehook.delivery_after_update();
 
 CREATE TRIGGER after_delete AFTER DELETE ON duehook.deliveries

@@ -41,20 +41,22 @@ BEGIN
     IF NOT duehook.is_tenant(NEW.tenant) THEN
         RAISE EXCEPTION 'tenant % is not a name of letters, digits, _ and -', quote_literal(NEW.tenant)
             USING ERRCODE = 'DH004';
-    ELSIF length(NEW.type) > 128 OR NEW.type !~ '^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$' THEN
+    ELSIF length(NEW.type) > 128 OR NEW.type !~ '^[A-Za-z0-9_]+([.][A-Za-z0-9_]+)*$' THEN
         RAISE EXCEPTION 'event type % is not words of letters, digits and _ joined by dots', quote_literal(NEW.type)
             USING ERRCODE = 'DH004';
-    ELSIF NEW.origin = 'producer' AND NEW.type ~ '^(reservation\.|endpoint\.|job\.|ping$)' THEN
+    ELSIF NEW.origin = 'producer' AND NEW.type ~ '^(reservation[.]|endpoint[.]|job[.]|ping$)' THEN
         RAISE EXCEPTION 'event type % belongs to the service', quote_literal(NEW.type) USING ERRCODE = 'DH005';
     ELSIF length(NEW.key) NOT BETWEEN 1 AND 255 THEN
         RAISE EXCEPTION 'a key has 1 to 255 characters' USING ERRCODE = 'DH004';
     ELSIF NEW.origin = 'producer' AND octet_length(NEW.data::text) > service.max_event_bytes THEN
         RAISE EXCEPTION 'data has % bytes, more than DUEHOOK_MAX_EVENT_BYTES (%)',
             octet_length(NEW.data::text), service.max_event_bytes USING ERRCODE = 'DH004';
-    ELSIF NEW.due_at IS NULL OR NEW.due_at > NEW.created_at + interval '3653 days' THEN
+    ELSIF NEW.due_at > NEW.created_at + interval '3653 days' THEN
         RAISE EXCEPTION 'due_at % is not within ten years', NEW.due_at USING ERRCODE = 'DH004';
     END IF;
-    NEW.due_at := greatest(NEW.due_at, NEW.created_at); -- due in the past is due now
+    IF NEW.due_at < NEW.created_at THEN
+        NEW.due_at := NEW.created_at; -- due in the past is due now
+    END IF;
     NEW.fanned_out_at := CASE WHEN NEW.due_at <= NEW.created_at + service.horizon THEN NEW.created_at END;
     NEW.cancelled_at := NULL;
     RETURN NEW;
@@ -78,7 +80,7 @@ CREATE TRIGGER immutable AFTER UPDATE ON duehook.events
          OLD.not_to, OLD.due_at, OLD.created_at)
         OR OLD.fanned_out_at IS NOT NULL AND NEW.fanned_out_at IS DISTINCT FROM OLD.fanned_out_at
         OR OLD.cancelled_at IS NOT NULL AND NEW.cancelled_at IS DISTINCT FROM OLD.cancelled_at
-        OR OLD.cancelled_at IS NOT NULL AND OLD.fanned_out_at IS NULL AND NEW.fanned_out_at IS NOT NULL
+        OR NEW.cancelled_at IS NOT NULL AND OLD.fanned_out_at IS NULL AND NEW.fanned_out_at IS NOT NULL
     )
     EXECUTE FUNCTION duehook.event_refused();
 

@@ -1,0 +1,97 @@
+"""Who calls: the API key, its tenant and its scope."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Annotated
+
+from fastapi import Depends, Query, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.concurrency import run_in_threadpool
+
+from app.api import problems
+from app.api.problems import Flaw, ProblemError, invalid
+from app.core import keys
+from app.core.keys import EVERY_TENANT, ApiKey
+from app.domain.identity import is_tenant
+from app.domain.states import KeyScope
+from app.runtime import Runtime
+
+REMEMBERED_SECONDS = 2.0
+_bearer = HTTPBearer(auto_error=False, scheme_name="key", description="An API key: `duehook keys create TENANT`.")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An authorised request: for whom, and what it needs to be answered."""
+
+    tenant: str
+    runtime: Runtime
+
+
+class KeyRing:
+    """The keys that were used in the last seconds, so that not every request asks the database for its key.
+
+    A revoked key is honoured for `REMEMBERED_SECONDS` at most. Unknown keys are never remembered: a new one works
+    at once, and strangers can't fill the memory.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._known: dict[str, tuple[float, ApiKey]] = {}
+
+    def recall(self, secret: str) -> ApiKey | None:
+        """The key when it was looked up just now."""
+        until, key = self._known.get(secret, (0.0, None))
+        return key if until > monotonic() else None
+
+    def look_up(self, secret: str) -> ApiKey | None:
+        """The key as the ledger knows it now."""
+        with self._runtime.engine.begin() as connection:
+            key = keys.find(connection, secret)
+        if key is None:
+            self._known.pop(secret, None)
+        else:
+            self._known[secret] = (monotonic() + REMEMBERED_SECONDS, key)
+        return key
+
+
+def _needs(*scopes: KeyScope) -> Callable[..., Awaitable[Call]]:
+    async def call(
+        request: Request,
+        credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
+        tenant: Annotated[str | None, Query(description="With a key of all tenants: whose things.")] = None,
+    ) -> Call:
+        ring: KeyRing = request.app.state.key_ring
+        key = await _key(ring, credentials.credentials if credentials else "")
+        if key.scope not in scopes:
+            raise ProblemError(problems.WRONG_SCOPE, f"a {key.scope} key can't do that, it takes an operator's")
+        return Call(_tenant(key, tenant), request.app.state.runtime)
+
+    return call
+
+
+async def _key(ring: KeyRing, secret: str) -> ApiKey:
+    found = ring.recall(secret)
+    if found is None and keys.looks_right(secret):
+        found = await run_in_threadpool(ring.look_up, secret)
+    if found is None:
+        sentence = "this key is unknown or revoked" if secret else "this needs an API key"
+        raise ProblemError(problems.NO_KEY, sentence, headers={"WWW-Authenticate": "Bearer"})
+    return found
+
+
+def _tenant(key: ApiKey, asked: str | None) -> str:
+    if key.tenant != EVERY_TENANT:
+        if asked not in (None, key.tenant):
+            raise ProblemError(problems.WRONG_SCOPE, f"this key is for the tenant {key.tenant} alone")
+        return key.tenant
+    if asked is None:
+        raise invalid(Flaw("/tenant", "a key of all tenants needs the query parameter tenant"))
+    if not is_tenant(asked):
+        raise invalid(Flaw("/tenant", "a tenant's name is up to 64 letters, digits, _ and -, a letter or digit first"))
+    return asked
+
+
+Producer = Annotated[Call, Depends(_needs(KeyScope.PRODUCER, KeyScope.OPERATOR))]
+Operator = Annotated[Call, Depends(_needs(KeyScope.OPERATOR))]

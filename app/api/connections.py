@@ -1,0 +1,51 @@
+"""What the framework leaves open between a request and its connection: HEAD, and bodies that nobody read."""
+
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+DISCARDED_BYTES = 64 * 1024 * 1024
+
+
+class HeadLikeGet:
+    """Answers HEAD as GET; the server leaves the body out (RFC 9110, 9.3.2)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_head = scope["type"] == "http" and scope["method"] == "HEAD"
+        await self._app({**scope, "method": "GET"} if is_head else scope, receive, send)
+
+
+class Unread:
+    """Lets the server discard the rest of a body that is bounded, so that the client gets to read its answer.
+
+    A rest without an end closes the connection: a stranger must not keep it busy for nothing.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        ended = scope["type"] != "http" or _is_bounded(scope)
+
+        async def receiving() -> Message:
+            nonlocal ended
+            message = await receive()
+            ended = ended or not message.get("more_body", False)
+            return message
+
+        async def sending(message: Any) -> None:
+            if message["type"] == "http.response.start" and not ended:
+                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+            await send(message)
+
+        await self._app(scope, receiving, sending)
+
+
+def _is_bounded(scope: Scope) -> bool:
+    headers = dict(scope["headers"])
+    if b"transfer-encoding" in headers:
+        return False
+    return int(headers.get(b"content-length", b"0")) <= DISCARDED_BYTES

@@ -1,0 +1,120 @@
+"""What is asked for an endpoint, and how it is answered."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from app.api.bodies import Body
+from app.api.fields import Pattern, Text, Time
+from app.core.endpoints import OVERLAP
+from app.core.vetting import MASK
+from app.ledger.endpoints import Endpoint
+from app.ledger.sealing import Sealer
+
+LONGEST_OVERLAP = 7 * 24 * 3600
+LONGEST_STEP = 366 * 24 * 3600
+
+Patterns = Annotated[list[Pattern], Field(min_length=1, max_length=100)]
+Signing = Literal["hmac", "ed25519"]
+Headers = dict[str, str]
+Rate = Annotated[float, Field(gt=0, le=100_000)]
+InFlight = Annotated[int, Field(ge=1, le=10_000)]
+Schedule = Annotated[list[Annotated[float, Field(ge=0, le=LONGEST_STEP)]], Field(max_length=50)]
+Description = Annotated[Text, Field(max_length=1000)]
+
+
+class NewEndpoint(Body):
+    """Where events go, and which."""
+
+    url: str = Field(description="http or https; a literal address must be public or allowed by setting.")
+    event_types: Patterns = Field(description="Types, prefixes with .*, or *.")
+    description: Description | None = None
+    headers: Headers | None = Field(None, description="Sent with every delivery; kept sealed, answered masked.")
+    secret: str | None = Field(None, description="whsec_ (hmac) or whsk_ (ed25519); made when left out.")
+    signing: Signing = "hmac"
+    rate_per_second: Rate | None = None
+    max_in_flight: InFlight | None = None
+    retry_schedule: Schedule | None = Field(None, description="Seconds before each retry, instead of the common ones.")
+
+
+class EndpointChange(Body):
+    """What is to be different; what is left out stays. `headers` are replaced as a whole."""
+
+    url: str | None = None
+    event_types: Patterns | None = None
+    description: Description | None = None
+    headers: Headers | None = None
+    signing: Signing | None = Field(None, description="Another way brings a new secret; the old ones last a day.")
+    rate_per_second: Rate | None = None
+    max_in_flight: InFlight | None = None
+    retry_schedule: Schedule | None = None
+
+
+class Rotation(Body):
+    """How long the live secrets go on signing beside the new one."""
+
+    overlap_seconds: float = Field(OVERLAP.total_seconds(), ge=0, le=LONGEST_OVERLAP)
+
+
+class EndpointView(BaseModel):
+    """An endpoint; header values are masked."""
+
+    id: str
+    url: str
+    event_types: list[str]
+    description: str | None
+    headers: Headers
+    signing: Signing
+    status: Literal["enabled", "disabled"]
+    disabled_reason: str | None
+    disabled_at: Time | None
+    flagged: bool
+    rate_per_second: float | None
+    max_in_flight: int | None
+    retry_schedule: list[float] | None
+    created_at: Time
+
+
+class CreatedView(EndpointView):
+    """A new endpoint with its secret."""
+
+    secret: str
+
+
+class SecretView(BaseModel):
+    """What a receiver verifies signatures with: whsec_, or for ed25519 the public key, whpk_."""
+
+    secret: str
+
+
+class RotatedView(SecretView):
+    """The new secret, and when the last of the old ones ends."""
+
+    previous_expires_at: Time | None
+
+
+class Endpoints(BaseModel):
+    """A page of endpoints, newest first."""
+
+    data: list[EndpointView]
+    next_cursor: str | None
+
+
+def view(endpoint: Endpoint, sealer: Sealer) -> dict[str, Any]:
+    """An endpoint as it is answered."""
+    return {
+        "id": endpoint.id,
+        "url": endpoint.url,
+        "event_types": endpoint.event_types,
+        "description": endpoint.description,
+        "headers": dict.fromkeys(sealer.open_headers(endpoint.headers), MASK),
+        "signing": endpoint.signing,
+        "status": endpoint.status,
+        "disabled_reason": endpoint.disabled_reason,
+        "disabled_at": endpoint.disabled_at,
+        "flagged": endpoint.flagged,
+        "rate_per_second": endpoint.rate_per_second,
+        "max_in_flight": endpoint.max_in_flight,
+        "retry_schedule": endpoint.retry_schedule,
+        "created_at": endpoint.created_at,
+    }

@@ -1,0 +1,149 @@
+"""Endpoints over HTTP: subscribe, look, change, rotate, switch on and off, delete. For operators."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from fastapi import APIRouter
+from sqlalchemy import Connection
+from starlette.responses import Response
+
+from app.api.acting import act_on
+from app.api.answers import Json, answer, write
+from app.api.auth import Call, Operator
+from app.api.bodies import parse
+from app.api.endpoint_shapes import (
+    CreatedView,
+    EndpointChange,
+    Endpoints,
+    EndpointView,
+    NewEndpoint,
+    RotatedView,
+    Rotation,
+    SecretView,
+    view,
+)
+from app.api.fields import Id
+from app.api.openapi import answers, takes
+from app.api.paging import Plain, answer_page, place
+from app.api.problems import BODY, CONFLICT, NOT_FOUND, Flaw, invalid
+from app.api.reading import Nothing, Small, SmallOrNone
+from app.core import endpoints as core
+from app.core import vetting
+from app.core.endpoints import Wanted
+from app.core.reservations import Refused
+from app.domain.identity import number
+from app.ledger import endpoints, listings
+from app.ledger.database import in_transaction
+from app.ledger.endpoints import Endpoint
+
+router = APIRouter(prefix="/v1/endpoints", tags=["endpoints"])
+Thing = TypeVar("Thing")
+EXAMPLE = {"url": "https://shop.example/hooks", "event_types": ["order.*", "reservation.expired"]}
+NO_STORE = {"Cache-Control": "no-store"}
+# Members that must be something: null is no value of theirs.
+_NEVER_NULL = ("url", "event_types", "signing")
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=CreatedView,
+    openapi_extra=takes(NewEndpoint, EXAMPLE),
+    responses=answers(*BODY),
+)
+def create(call: Operator, body: Small) -> Response:
+    """Subscribe a URL; the answer is the only one that holds both the endpoint and its secret."""
+    members = parse(NewEndpoint, body).asked.model_dump()
+    _vet(call, members)
+    wanted = Wanted(**members)
+    sealer = call.runtime.sealer
+    made = in_transaction(call.runtime.engine, lambda connection: core.create(connection, sealer, call.tenant, wanted))
+    return answer({**view(made.endpoint, sealer), "secret": made.secret}, 201, NO_STORE)
+
+
+@router.get("", response_model=Endpoints, responses=answers())
+def newest(call: Operator, listing: Plain) -> Response:
+    """Endpoints, newest first."""
+    (below,) = place("endpoints", listing) or (listings.NEWEST,)
+    with call.runtime.engine.begin() as connection:
+        page = listings.endpoints(connection, call.tenant, limit=listing.limit, below=below)
+
+        def load(seqs: Sequence[int]) -> dict[int, Endpoint]:
+            return {endpoint.seq: endpoint for endpoint in endpoints.load(connection, seqs)}
+
+        return answer_page("endpoints", page, load, lambda each: Json(write(view(each, call.runtime.sealer))))
+
+
+@router.get("/{id}", response_model=EndpointView, responses=answers(NOT_FOUND))
+def one(call: Operator, id: Id) -> Response:
+    """One endpoint."""
+    return _show(call, _on(call, id, endpoints.find))
+
+
+@router.patch(
+    "/{id}",
+    response_model=EndpointView,
+    openapi_extra=takes(EndpointChange, {"rate_per_second": 5}),
+    responses=answers(*BODY, NOT_FOUND, CONFLICT),
+)
+def change(call: Operator, id: Id, body: Small) -> Response:
+    """Change some of it; the next attempt of whatever waits is made by the new settings."""
+    members = parse(EndpointChange, body).asked.model_dump(exclude_unset=True)
+    if nulls := [name for name in _NEVER_NULL if name in members and members[name] is None]:
+        raise invalid(*(Flaw(f"/{name}", "can't be null") for name in nulls))
+    _vet(call, members)
+    sealer = call.runtime.sealer
+    return _show(call, _on(call, id, lambda *on: core.change(on[0], sealer, on[1], on[2], members)))
+
+
+@router.delete("/{id}", status_code=204, response_class=Response, responses=answers(NOT_FOUND))
+def delete(call: Operator, id: Id) -> Response:
+    """Delete it; what waits for it is cancelled, what is in the air ends as delivered or cancelled."""
+    _on(call, id, lambda *on: core.delete(*on) or None)
+    return Response(status_code=204)
+
+
+@router.get("/{id}/secret", response_model=SecretView, responses=answers(NOT_FOUND))
+def secret(call: Operator, id: Id) -> Response:
+    """What a receiver verifies the newest signatures with."""
+    found = _on(call, id, lambda *on: core.secret(on[0], call.runtime.sealer, on[1], on[2]))
+    return answer({"secret": found}, headers=NO_STORE)
+
+
+@router.post(
+    "/{id}/rotate-secret",
+    response_model=RotatedView,
+    openapi_extra=takes(Rotation, {"overlap_seconds": 3600}, required=False),
+    responses=answers(*BODY, NOT_FOUND, CONFLICT),
+)
+def rotate_secret(call: Operator, id: Id, body: SmallOrNone) -> Response:
+    """A new secret from the next attempt on; the live ones sign beside it for a while. At most five live ones."""
+    overlap = timedelta(seconds=parse(Rotation, body.strip() or b"{}").asked.overlap_seconds)
+    rotated = _on(call, id, lambda *on: core.rotate(on[0], call.runtime.sealer, on[1], on[2], overlap))
+    return answer({"secret": rotated.secret, "previous_expires_at": rotated.previous_expires_at}, headers=NO_STORE)
+
+
+@router.post("/{id}/enable", response_model=EndpointView, responses=answers(*BODY, NOT_FOUND))
+def enable(call: Operator, id: Id, _: Nothing) -> Response:
+    """Enable it and clear its flag; what has waited is sent, paced."""
+    return _show(call, _on(call, id, core.enable))
+
+
+@router.post("/{id}/disable", response_model=EndpointView, responses=answers(*BODY, NOT_FOUND))
+def disable(call: Operator, id: Id, _: Nothing) -> Response:
+    """Disable it; what waits for it goes on waiting, until it is enabled or too old."""
+    return _show(call, _on(call, id, core.disable))
+
+
+def _on(call: Call, id: str, act: Callable[[Connection, str, int], Thing | Refused | None]) -> Thing:
+    return act_on(call, "endpoint", number("end", id), act)
+
+
+def _show(call: Call, endpoint: Endpoint) -> Response:
+    return answer(view(endpoint, call.runtime.sealer))
+
+
+def _vet(call: Call, members: Mapping[str, Any]) -> None:
+    if unfit := vetting.vet(members, tuple(call.runtime.settings.allowed_networks)):
+        raise invalid(*(Flaw(f"/{each.member}", each.why) for each in unfit))

@@ -1,0 +1,63 @@
+"""The kinds of values that members of a request have, with the sentence for one that is none."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Path
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from app.domain import identity
+
+Value = TypeVar("Value")
+TEN_YEARS = 3652.5 * 24 * 3600
+LONGEST_HOLD = 366 * 24 * 3600
+_RFC3339 = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,6})?[0-9]*([Zz]|[-+][0-9]{2}:[0-9]{2})"
+)
+_FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+
+
+def _time(value: Any) -> datetime:
+    match = _RFC3339.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("a time is written as RFC 3339 with its zone, such as 2030-01-31T12:00:00Z")
+    date, clock, fraction, zone = match.groups("")
+    try:
+        at = datetime.fromisoformat(f"{date}T{clock}{fraction}{zone.upper()}").astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError("there is no such time") from None
+    if not _FIRST <= at < _LAST:
+        raise ValueError("a time lies between 1970 and 9999")
+    return at
+
+
+def _only(test: Callable[[Value], bool], sentence: str) -> AfterValidator:
+    def check(value: Value) -> Value:
+        if not test(value):
+            raise ValueError(sentence)
+        return value
+
+    return AfterValidator(check)
+
+
+Id = Annotated[str, Path(description="The id that it was answered with.")]
+Time = Annotated[datetime, BeforeValidator(_time)]
+Text = Annotated[str, _only(lambda text: "\0" not in text, "a text holds no NUL")]
+Name = Annotated[Text, Field(min_length=1, max_length=255)]
+ReservationId = Annotated[
+    str,
+    _only(identity.is_reservation_id, "an id is rsv_ and 1 to 64 letters and digits"),
+    Field(json_schema_extra={"pattern": "^rsv_[0-9A-Za-z]{1,64}$"}),
+]
+EventType = Annotated[
+    str,
+    _only(identity.is_event_type, "a type is words of letters, digits and _ joined by dots, at most 128 characters"),
+    _only(
+        lambda name: not identity.is_service_type(name),
+        "types under reservation., endpoint., job. and ping are the service's own",
+    ),
+    Field(json_schema_extra={"pattern": r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$", "maxLength": 128}),
+]
+Pattern = Annotated[str, _only(identity.is_pattern, "a pattern is a type, a prefix and .*, or *")]

@@ -1,0 +1,81 @@
+"""Is the process alive, and can it do its work? Both without a key."""
+
+from typing import Literal
+
+import redis
+from fastapi import APIRouter, Request
+from pydantic import BaseModel
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from starlette.responses import Response
+
+from app.api.answers import answer
+from app.ledger import service
+from app.runtime import Runtime
+from app.settings import Settings
+
+BROKER_SECONDS = 1.0
+router = APIRouter(tags=["health"])
+
+
+class Live(BaseModel):
+    """The process answers."""
+
+    status: Literal["ok"]
+
+
+class Ready(BaseModel):
+    """Each dependency by name. Without the broker the API is ready: it writes to the database alone."""
+
+    status: Literal["ready", "not ready"]
+    database: Literal["ok", "unreachable", "unfit"]
+    broker: Literal["ok", "unreachable", "not set"]
+
+
+@router.get("/healthz", response_model=Live)
+async def live() -> Response:
+    """Whether the process answers; it asks nobody else."""
+    return answer({"status": "ok"})
+
+
+@router.get("/readyz", response_model=Ready, responses={503: {"model": Ready, "description": "Not ready."}})
+def ready(request: Request) -> Response:
+    """Whether requests can be served: the database answers and has the schema."""
+    runtime: Runtime = request.app.state.runtime
+    database = _database(runtime)
+    is_ready = database == "ok"
+    return answer(
+        {"status": "ready" if is_ready else "not ready", "database": database, "broker": _broker(runtime.settings)},
+        200 if is_ready else 503,
+    )
+
+
+def _database(runtime: Runtime) -> str:
+    try:
+        with runtime.engine.begin() as connection:
+            service.check_schema(connection)
+    except service.UnfitError:
+        return "unfit"
+    except (DBAPIError, PoolTimeoutError):
+        return "unreachable"
+    return "ok"
+
+
+def _broker(settings: Settings) -> str:
+    if settings.broker_url is None:
+        return "not set"
+    client = redis.Redis.from_url(
+        settings.broker_url.get_secret_value(),
+        socket_timeout=BROKER_SECONDS,
+        socket_connect_timeout=BROKER_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+    )
+    try:
+        client.ping()
+    except redis.RedisError:
+        return "unreachable"
+    finally:
+        client.close()
+    return "ok"

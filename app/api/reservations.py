@@ -1,0 +1,88 @@
+"""Reservations over HTTP: hold, look, confirm, release."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from sqlalchemy import Connection
+from starlette.responses import Response
+
+from app.api.acting import act_on
+from app.api.answers import answer
+from app.api.auth import Call, Producer
+from app.api.bodies import Sent, parse
+from app.api.fields import Id
+from app.api.openapi import answers, takes
+from app.api.paging import answer_page, place
+from app.api.problems import BODY, CONFLICT, NOT_FOUND, conflict
+from app.api.reading import Nothing, WithData
+from app.api.reservation_shapes import Filter, NewReservation, Reservations, ReservationView, show, view
+from app.core import reservations as core
+from app.core.reservations import Hold, Refused
+from app.domain.identity import is_reservation_id
+from app.ledger import listings, reservations
+from app.ledger.database import in_transaction
+from app.ledger.reservations import Reservation
+
+router = APIRouter(prefix="/v1/reservations", tags=["reservations"])
+
+
+EXAMPLE = {"id": "rsv_8f31", "resource": "seat-14C", "hold_seconds": 600, "data": {"cart": 7}}
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=ReservationView,
+    openapi_extra=takes(NewReservation, EXAMPLE),
+    responses=answers(*BODY, CONFLICT, also={200: (ReservationView, "The same request had made it before.")}),
+)
+def hold(call: Producer, body: WithData) -> Response:
+    """Hold capacity until a time; a repeat with the same id and members answers 200 and changes nothing."""
+    sent = parse(NewReservation, body, most_data=call.runtime.settings.max_event_bytes)
+    held = in_transaction(call.runtime.engine, lambda connection: core.hold(connection, call.tenant, _asked(sent)))
+    if isinstance(held, Refused):
+        raise conflict(held.why)
+    return answer(view(held.reservation), 201 if held.made else 200)
+
+
+def _asked(sent: Sent[NewReservation]) -> Hold:
+    return Hold(**sent.asked.model_dump(exclude={"data"}), data=sent.data, request=sent.canonical)
+
+
+@router.get("", response_model=Reservations, responses=answers())
+def newest(call: Producer, filters: Annotated[Filter, Query()]) -> Response:
+    """Reservations, newest first. A filtered page may be short, or empty, and yet have a `next_cursor`."""
+    (below,) = place("reservations", filters) or (listings.NEWEST,)
+    with call.runtime.engine.begin() as connection:
+        page = listings.reservations(
+            connection,
+            call.tenant,
+            status=filters.status,
+            resource=filters.resource,
+            limit=filters.limit,
+            below=below,
+        )
+        return answer_page("reservations", page, lambda seqs: reservations.load(connection, seqs), show)
+
+
+@router.get("/{id}", response_model=ReservationView, responses=answers(NOT_FOUND))
+def one(call: Producer, id: Id) -> Response:
+    """One reservation as it stands."""
+    return _on(call, id, reservations.find)
+
+
+@router.post("/{id}/confirm", response_model=ReservationView, responses=answers(*BODY, NOT_FOUND, CONFLICT))
+def confirm(call: Producer, id: Id, _: Nothing) -> Response:
+    """Confirm one before its time runs out, by the database's clock; a late confirm expires it and answers 409."""
+    return _on(call, id, core.confirm)
+
+
+@router.post("/{id}/release", response_model=ReservationView, responses=answers(*BODY, NOT_FOUND, CONFLICT))
+def release(call: Producer, id: Id, _: Nothing) -> Response:
+    """Give capacity back, held or confirmed."""
+    return _on(call, id, core.release)
+
+
+def _on(call: Call, id: str, act: Callable[[Connection, str, str], Reservation | Refused | None]) -> Response:
+    return answer(view(act_on(call, "reservation", id if is_reservation_id(id) else None, act)))

@@ -1,0 +1,223 @@
+"""The OpenAPI document against the API: every route, parameter, status and member, both ways."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from app.api import auth, delivery_shapes, endpoint_shapes, event_shapes, reservation_shapes
+from app.api.app import create_app
+from app.api.problems import KINDS
+from app.runtime import Runtime
+from tests.contract.served import Api, served, subscribe
+from tests.contract.test_refusals import GOOD, is_problem
+
+ROUTES = """
+    POST /v1/reservations · GET /v1/reservations · GET /v1/reservations/{id}
+    POST /v1/reservations/{id}/confirm · POST /v1/reservations/{id}/release
+    POST /v1/events · GET /v1/events · GET /v1/events/{id} · GET /v1/events/{id}/deliveries
+    POST /v1/events/{id}/cancel
+    POST /v1/endpoints · GET /v1/endpoints · GET /v1/endpoints/{id} · PATCH /v1/endpoints/{id}
+    DELETE /v1/endpoints/{id} · GET /v1/endpoints/{id}/secret · POST /v1/endpoints/{id}/rotate-secret
+    POST /v1/endpoints/{id}/enable · POST /v1/endpoints/{id}/disable
+    GET /v1/deliveries · GET /v1/deliveries/{id} · POST /v1/deliveries/{id}/retry · POST /v1/deliveries/{id}/cancel
+    GET /healthz · GET /readyz · GET /problems/{name}
+"""
+WANTED = {tuple(route.split()) for line in ROUTES.strip().splitlines() for route in line.split(" · ")}
+# Nothing of it connects: the document is made from the code alone.
+NOTHING: Any = Runtime.__new__(Runtime)
+DOCUMENT: dict[str, Any] = create_app(NOTHING).openapi()
+OPERATIONS = {
+    (method.upper(), path): operation
+    for path, methods in DOCUMENT["paths"].items()
+    for method, operation in methods.items()
+}
+KEYED = [route for route in OPERATIONS if route[1].startswith("/v1/")]
+WITH_BODY = [route for route in KEYED if route[0] in ("POST", "PATCH")]
+JSON = {"content-type": "application/json"}
+
+
+def documented(status: int) -> list[tuple[str, str]]:
+    return [route for route in OPERATIONS if str(status) in OPERATIONS[route]["responses"]]
+
+
+def send(client: httpx.Client, route: tuple[str, str], **request: Any) -> httpx.Response:
+    """A request that is fine as far as it goes: about a thing that is not there."""
+    method, path = route
+    prefix = {"reservations": "rsv", "events": "evt", "endpoints": "end", "deliveries": "dlv"}[path.split("/")[2]]
+    if route in WITH_BODY:
+        request = {"content": body_for(path), "headers": JSON, **request}
+    return client.request(method, path.replace("{id}", f"{prefix}_1"), **request)
+
+
+def body_for(path: str) -> str:
+    return httpx.Request(
+        "POST", "http://x", json=GOOD.get(path.split("/")[2][:-1], {}) if path.count("/") == 2 else {}
+    ).content.decode()
+
+
+@pytest.fixture(scope="module")
+def client(api: Api) -> Iterator[httpx.Client]:
+    with api.client("documented") as made:
+        yield made
+
+
+def test_the_document_names_every_route_and_no_other(client: httpx.Client) -> None:
+    assert set(OPERATIONS) == WANTED
+    assert client.get("/openapi.json").json() == DOCUMENT
+
+
+def test_the_page_shows_every_route_and_member_and_fetches_nothing(client: httpx.Client) -> None:
+    page = client.get("/docs").text
+    assert "openapi.json" in page
+    for method, path in OPERATIONS:
+        assert f"<code>{method} {path}</code>" in page
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        assert f'id="{name}"' in page
+        assert all(f"<code>{member}</code>" in page for member in schema.get("properties", ()))
+    assert not [word for word in ("<script", "<link", " src=", "url(", "@import") if word in page]
+
+
+def test_every_operation_says_what_it_does_and_takes(client: httpx.Client) -> None:
+    ids = [operation["operationId"] for operation in OPERATIONS.values()]
+    assert len(ids) == len(set(ids))
+    for route, operation in OPERATIONS.items():
+        assert operation.get("description") or operation.get("summary"), route
+        for parameter in operation.get("parameters", []):
+            assert parameter.get("description"), (route, parameter)
+        assert ("security" in operation) == (route in KEYED), route
+
+
+@pytest.mark.parametrize("route", KEYED, ids=" ".join)
+def test_every_failure_has_a_kind_a_schema_and_an_example(route: tuple[str, str]) -> None:
+    for status, response in OPERATIONS[route]["responses"].items():
+        if int(status) >= 400:
+            content = response["content"]["application/problem+json"]
+            assert content["schema"] == {"$ref": "#/components/schemas/Problem"}
+            kind = KINDS[content["example"]["type"].removeprefix("/problems/")]
+            assert (kind.status, kind.meaning) == (int(status), response["description"])
+
+
+def test_every_reference_leads_somewhere() -> None:
+    def references(node: Any) -> Iterator[str]:
+        if isinstance(node, dict):
+            if "$ref" in node:
+                yield node["$ref"]
+            for each in node.values():
+                yield from references(each)
+        elif isinstance(node, list):
+            for each in node:
+                yield from references(each)
+
+    known = {f"#/components/schemas/{name}" for name in DOCUMENT["components"]["schemas"]}
+    assert set(references(DOCUMENT)) <= known
+
+
+@pytest.mark.parametrize("route", WITH_BODY, ids=" ".join)
+def test_every_body_has_a_schema_and_an_example_that_is_taken(client: httpx.Client, route: tuple[str, str]) -> None:
+    body = OPERATIONS[route].get("requestBody")
+    if body is None:
+        assert send(client, route, content=b"").status_code == 404, "an action without members"
+        return
+    content = body["content"]["application/json"]
+    assert content["schema"]
+    for example in content["examples"].values():
+        answer = send(client, route, json=example["value"])
+        assert answer.status_code in (200, 201, 202, 404), answer.text
+
+
+@pytest.mark.parametrize("route", KEYED, ids=" ".join)
+def test_every_route_answers_401_403_and_422_as_documented(
+    api: Api, client: httpx.Client, route: tuple[str, str]
+) -> None:
+    assert {"401", "403", "422", "500", "503"} <= OPERATIONS[route]["responses"].keys()
+    is_problem(send(client, route, headers={**JSON, "authorization": "Bearer x"}), 401, "no-key")
+    is_problem(send(client, route, params={"tenant": "another"}), 403, "wrong-scope")
+    with api.client("*") as everyone:
+        is_problem(send(everyone, route), 422, "invalid")
+
+
+@pytest.mark.parametrize("route", documented(404), ids=" ".join)
+def test_what_is_documented_as_404_is(client: httpx.Client, route: tuple[str, str]) -> None:
+    if route in KEYED:
+        is_problem(send(client, route), 404, "not-found")
+
+
+@pytest.mark.parametrize("route", WITH_BODY, ids=" ".join)
+def test_every_route_with_a_body_answers_400_413_and_415(client: httpx.Client, route: tuple[str, str]) -> None:
+    assert {"400", "413", "415"} <= OPERATIONS[route]["responses"].keys()
+    is_problem(send(client, route, content="{"), 400, "not-json")
+    is_problem(send(client, route, headers={"content-type": "text/plain"}), 415, "not-declared")
+    is_problem(send(client, route, content=b" " * (17 << 20)), 413, "too-large")
+
+
+def test_no_other_route_documents_them() -> None:
+    for status in (400, 413, 415):
+        assert set(documented(status)) == set(WITH_BODY)
+
+
+@pytest.mark.parametrize("route", KEYED, ids=" ".join)
+def test_a_fault_is_a_problem_too_and_tells_nothing(
+    client: httpx.Client, route: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("a secret payload")
+
+    monkeypatch.setattr(auth.KeyRing, "recall", broken)
+    answer = send(client, route)
+    assert "secret" not in str(is_problem(answer, 500, "broken"))
+    assert "a secret payload" not in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def lost(template: str, postgres: Any) -> Iterator[httpx.Client]:
+    """A client of an API whose database goes away."""
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE lost TEMPLATE {template}")
+        with served(postgres.url_of("lost")) as running, running.client() as made:
+            assert made.get("/readyz").status_code == 200
+            connection.execute("DROP DATABASE lost WITH (FORCE)")
+            yield made
+
+
+@pytest.mark.parametrize("route", KEYED, ids=" ".join)
+def test_a_lost_database_is_503_with_retry_after(lost: httpx.Client, route: tuple[str, str]) -> None:
+    answer = send(lost, route)
+    is_problem(answer, 503, "unavailable")
+    assert answer.headers["retry-after"] == "2"
+
+
+def test_a_lost_database_is_not_ready_but_alive(lost: httpx.Client) -> None:
+    ready = lost.get("/readyz")
+    assert (ready.status_code, ready.json()["database"]) == (503, "unreachable")
+    assert lost.get("/healthz").json() == {"status": "ok"}
+
+
+def members(model: type[BaseModel]) -> set[str]:
+    _, document = models_json_schema([(model, "validation")])
+    return set(document["$defs"][model.__name__]["properties"])
+
+
+def test_answers_have_the_documented_members(acme: httpx.Client) -> None:
+    endpoint = f"/v1/endpoints/{subscribe(acme)}"
+    event = acme.post("/v1/events", json=GOOD["event"]).json()
+    delivery = acme.get("/v1/deliveries").json()["data"][0]
+    pairs: list[tuple[type[BaseModel], Any]] = [
+        (reservation_shapes.ReservationView, acme.post("/v1/reservations", json=GOOD["reservation"]).json()),
+        (event_shapes.AcceptedView, event),
+        (event_shapes.EventView, acme.get(f"/v1/events/{event['id']}").json()),
+        (event_shapes.CancelledView, acme.post(f"/v1/events/{event['id']}/cancel").json()),
+        (delivery_shapes.DeliveryView, delivery),
+        (delivery_shapes.DeliveryWithAttempts, acme.get(f"/v1/deliveries/{delivery['id']}").json()),
+        (endpoint_shapes.EndpointView, acme.get(endpoint).json()),
+        (endpoint_shapes.CreatedView, acme.post("/v1/endpoints", json=GOOD["endpoint"]).json()),
+        (endpoint_shapes.SecretView, acme.get(f"{endpoint}/secret").json()),
+        (endpoint_shapes.RotatedView, acme.post(f"{endpoint}/rotate-secret").json()),
+    ]
+    for model, answer in pairs:
+        assert members(model) == set(answer), model
+        model.model_validate(answer)
