@@ -3,36 +3,33 @@
 import os
 import sys
 
-from app import settings as settings_of
 from app.broker import make_celery
 from app.domain.wakeups import Lane
-from app.logs import configure
+from app.process import begin, end
 from app.settings import Settings, SettingsError
 from workers.lifecycle import prepare_beat, prepare_worker
 
 THREADS = 4  # a task waits for room in the engine, so a few are enough; the engine itself is one loop
 
 
-def main(arguments: list[str]) -> int:
-    role, *rest = arguments
+def main(role: str, *lanes: str) -> None:
+    """Run until told to stop; one sentence and exit code 1 when the settings say that it can't."""
+    settings = begin(role)
     try:
-        settings = settings_of.load()
-        configure(settings)
         match role:
             case "worker":
-                return worker(settings, rest)
+                worker(settings, list(lanes))
             case "beat":
-                return beat(settings)
+                beat(settings)
             case "flower":
-                return flower(settings)
+                flower(settings)
             case _:
                 raise SettingsError(f"{role!r} is not a role: use worker, beat or flower")
     except SettingsError as error:
-        print(f"duehook {role}: {error}", file=sys.stderr)
-        return 1
+        end(role, error)
 
 
-def worker(settings: Settings, lanes: list[str]) -> int:
+def worker(settings: Settings, lanes: list[str]) -> None:
     """Consume the given lanes, or all of them, until told to stop."""
     for lane in lanes:
         if lane not in list(Lane):
@@ -43,18 +40,16 @@ def worker(settings: Settings, lanes: list[str]) -> int:
     name = f"{'-'.join(lanes) or 'all'}-{os.getpid()}@%h"
     options = f"-P threads -c {THREADS} -E --without-gossip --without-mingle -l {settings.log_level}"
     celery.worker_main(["worker", "-Q", ",".join(queues), "-n", name, *options.split()])
-    return 0
 
 
-def beat(settings: Settings) -> int:
+def beat(settings: Settings) -> None:
     """Send the sweeps, until told to stop; two at once are harmless."""
     celery = make_celery(settings)
     prepare_beat(celery, settings)
     celery.Beat(loglevel=settings.log_level).run()
-    return 0
 
 
-def flower(settings: Settings) -> int:
+def flower(settings: Settings) -> None:
     """Show workers, tasks and queues at the API's host, to those who know the login; until told to stop."""
     if settings.flower_login is None:
         raise SettingsError("DUEHOOK_FLOWER_LOGIN is not set; set it to user:password, or anybody could stop workers")
@@ -70,7 +65,6 @@ def flower(settings: Settings) -> int:
             "--persistent=false",
         ]
     )
-    return 0
 
 
-sys.exit(main(sys.argv[1:]))
+main(*sys.argv[1:])

@@ -1,0 +1,34 @@
+"""How each process of the service begins: settings, logs, ledger, or one sentence and exit code 1."""
+
+import sys
+from typing import NoReturn
+
+from app import settings as settings_of
+from app.logs import configure
+from app.runtime import Runtime, open_runtime
+from app.settings import Settings, SettingsError
+
+
+def begin(role: str) -> Settings:
+    """This process's settings, its logs set up by them; ends it with a sentence when they don't work."""
+    try:
+        settings = settings_of.load()
+    except SettingsError as error:
+        end(role, error)
+    configure(settings)
+    return settings
+
+
+def begin_with_ledger(role: str, *, pool_size: int) -> Runtime:
+    """The same with the ledger opened."""
+    settings = begin(role)
+    try:
+        return open_runtime(settings, application_name=f"duehook {role}", pool_size=pool_size)
+    except SettingsError as error:
+        end(role, error)
+
+
+def end(role: str, error: SettingsError) -> NoReturn:
+    """Exit code 1, and the sentence for whoever started this."""
+    print(f"duehook {role}: {error}", file=sys.stderr)
+    sys.exit(1)
