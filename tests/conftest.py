@@ -11,9 +11,12 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 import redis
+from sqlalchemy import Engine
 
+from app.ledger.database import connect_engine
 from app.local.postgres import Postgres
 from app.local.services import LocalServices
+from tests.invariants import assert_invariants
 
 # A crash of the machine may cost these databases everything; a commit waits for its WAL as in real use. No vacuum
 # comes round while a test compares plans or counts.
@@ -78,6 +81,15 @@ def connect(database_url: str) -> Iterator[Connect]:
             return connection
 
         yield open_one
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """Our own way to this test's database; when the test is over the invariants are audited over all of it."""
+    made = connect_engine(database_url, application_name="test")
+    yield made
+    made.dispose()
+    assert_invariants(database_url)
 
 
 @pytest.fixture

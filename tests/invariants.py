@@ -21,6 +21,19 @@ VIOLATIONS = {
            AND NOT EXISTS (SELECT FROM duehook.events WHERE seq = o.ref AND o.kind = 'event')
            AND NOT EXISTS (SELECT FROM duehook.deliveries WHERE id = o.ref AND o.kind = 'delivery')
            AND NOT EXISTS (SELECT FROM duehook.endpoints WHERE seq = o.ref AND o.kind = 'endpoint')""",
+    "an outbox row says of its thing whose it is and when it is due": """
+        SELECT o.ref FROM duehook.outbox o
+          LEFT JOIN duehook.reservations r ON r.seq = o.ref
+          LEFT JOIN duehook.events e ON e.seq = o.ref
+          LEFT JOIN duehook.deliveries d ON d.id = o.ref
+         WHERE o.kind <> 'endpoint' AND NOT coalesce(d.parked, false)
+           AND (o.tenant, o.endpoint, o.due_at) IS DISTINCT FROM
+               (coalesce(r.tenant, e.tenant, d.tenant), d.endpoint,
+                coalesce(r.expires_at, e.due_at, d.lease_until, d.next_attempt_at))""",
+    "an endpoint has an outbox row if and only if it has parked deliveries": """
+        SELECT seq FROM duehook.endpoints
+         WHERE EXISTS (SELECT FROM duehook.deliveries d WHERE d.endpoint = seq AND d.parked)
+            <> EXISTS (SELECT FROM duehook.outbox o WHERE o.ref = seq AND o.kind = 'endpoint')""",
     "nobody looks later than a lease that ends or a retry that is due, unless a wake-up was published for it": """
         SELECT d.id FROM duehook.deliveries d JOIN duehook.outbox o ON o.ref = d.id
          WHERE o.publications = 0 AND o.taken IS NULL
@@ -30,6 +43,16 @@ VIOLATIONS = {
          WHERE r.version - 1 <> (SELECT count(*) FROM duehook.events e
                                   WHERE e.tenant = r.tenant AND e.origin = 'service'
                                     AND e.key ~ ('^reservation\\.[a-z]+:' || r.id || ':v[0-9]+$'))""",
+    "the event of the last transition tells the state": """
+        SELECT r.id FROM duehook.reservations r
+         WHERE r.version > 1
+           AND NOT EXISTS (SELECT FROM duehook.events e
+                            WHERE e.tenant = r.tenant AND e.origin = 'service' AND e.type = 'reservation.' || r.status
+                              AND e.key = e.type || ':' || r.id || ':v' || r.version)""",
+    "a reservation has moved as often as its state allows": """
+        SELECT id FROM duehook.reservations
+         WHERE version NOT BETWEEN CASE status WHEN 'held' THEN 1 ELSE 2 END
+                               AND CASE status WHEN 'held' THEN 1 WHEN 'released' THEN 3 ELSE 2 END""",
     "a reservation is expired only after its time and confirmed only before it": """
         SELECT id FROM duehook.reservations
          WHERE status = 'expired' AND updated_at < expires_at OR status = 'confirmed' AND updated_at >= expires_at""",
@@ -38,14 +61,37 @@ VIOLATIONS = {
           JOIN duehook.events e ON e.tenant = r.tenant AND e.origin = 'service'
            AND e.type = 'reservation.confirmed' AND e.key LIKE 'reservation.confirmed:' || r.id || ':v%'
          WHERE r.status = 'expired'""",
-    "a delivered delivery has one delivered attempt, and no other has one in its last round": """
+    "the head of an event says what its columns say": """
+        SELECT id FROM duehook.events
+         WHERE ((head || 'null}')::json ->> 'id', (head || 'null}')::json ->> 'type', (head || 'null}')::json ->> 'key')
+               IS DISTINCT FROM (id, type, key)""",
+    "the service's types and keys are its own": """
+        SELECT id FROM duehook.events
+         WHERE (type ~ '^(reservation[.]|endpoint[.]|job[.]|ping$)') <> (origin = 'service')""",
+    "a delivery belongs to the tenant of its event and of its endpoint": """
         SELECT d.id FROM duehook.deliveries d
-         WHERE d.status = 'delivered' AND d.round = 1
-           AND 1 <> (SELECT count(*) FROM duehook.attempts a WHERE a.delivery = d.id AND a.outcome = 'delivered')""",
+          LEFT JOIN duehook.events e ON e.seq = d.event
+          LEFT JOIN duehook.endpoints n ON n.seq = d.endpoint
+         WHERE d.tenant IS DISTINCT FROM e.tenant OR d.tenant IS DISTINCT FROM n.tenant""",
+    "nothing is delivered of an event that was not fanned out": """
+        SELECT d.id FROM duehook.deliveries d JOIN duehook.events e ON e.seq = d.event WHERE e.fanned_out_at IS NULL""",
+    "a cancelled event has nothing that waits, and what is in the air knows of it": """
+        SELECT d.id FROM duehook.deliveries d JOIN duehook.events e ON e.seq = d.event
+         WHERE e.cancelled_at IS NOT NULL AND d.round = 1
+           AND (d.status = 'scheduled' OR d.status = 'leased' AND NOT d.cancel_requested)""",
+    "a delivery is delivered if and only if an attempt was, in its first round": """
+        SELECT d.id FROM duehook.deliveries d
+         WHERE d.round = 1 AND (d.status = 'delivered')::int <>
+               (SELECT count(*) FROM duehook.attempts a WHERE a.delivery = d.id AND a.outcome = 'delivered')""",
+    "a step is a recorded outcome": """
+        SELECT d.id FROM duehook.deliveries d
+         WHERE d.round = 1 AND d.step <>
+               (SELECT count(*) FROM duehook.attempts a WHERE a.delivery = d.id AND a.outcome <> 'abandoned')""",
     "an attempt number stands once": """
         SELECT delivery FROM duehook.attempts GROUP BY delivery, number HAVING count(*) > 1""",
     "no attempt is numbered beyond the claims": """
-        SELECT d.id FROM duehook.deliveries d JOIN duehook.attempts a ON a.delivery = d.id WHERE a.number > d.attempt""",
+        SELECT d.id FROM duehook.deliveries d JOIN duehook.attempts a ON a.delivery = d.id
+         WHERE a.number > d.attempt""",
     "dead letters are the dead deliveries": """
         SELECT d.id FROM duehook.deliveries d FULL JOIN duehook.dead_letters l ON l.delivery = d.id
          WHERE (d.status = 'dead') IS DISTINCT FROM (l.delivery IS NOT NULL)""",
@@ -54,7 +100,7 @@ VIOLATIONS = {
 
 def violations(connection: psycopg.Connection[Any]) -> dict[str, list[Any]]:
     """What is wrong, by the invariant it breaks; empty on a healthy database."""
-    found = {name: [row[0] for row in connection.execute(query)] for name, query in VIOLATIONS.items()}  # type: ignore[call-overload]
+    found = {name: [row[0] for row in connection.execute(query)] for name, query in VIOLATIONS.items()}
     return {name: broken for name, broken in found.items() if broken}
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine
 
-from app.core.sets import Looked, look
+from app.core.sets import Looked, look, settled
 from app.domain.wakeups import Answer
 from app.ledger import deliveries, events
 from app.ledger.deliveries import Cancelled
@@ -55,12 +55,7 @@ def fan_out(engine: Engine, seqs: Sequence[int]) -> Looked:
 def _fan_out(connection: Connection, seqs: Sequence[int]) -> dict[int, Answer]:
     done = set(events.fan_out(connection, seqs))
     rest = [seq for seq in seqs if seq not in done]
-    waiting = events.still_waiting(connection, rest) if rest else {}
-    answers = dict.fromkeys(done, Answer.TAKEN)
-    for seq in rest:
-        due = waiting.get(seq)
-        answers[seq] = Answer.GONE if due is None else Answer.LOCKED if due else Answer.EARLY
-    return answers
+    return settled(seqs, done, events.still_waiting(connection, rest) if rest else {})
 
 
 def cancel(connection: Connection, tenant: str, seq: int) -> Cancelled | None:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, Engine
 
-from app.core.sets import Looked, look
+from app.core.sets import Looked, look, settled
 from app.domain.states import ReservationStatus
 from app.domain.wakeups import Answer
 from app.ledger import reservations
@@ -102,9 +102,4 @@ def expire(engine: Engine, seqs: Sequence[int]) -> Looked:
 def _expire(connection: Connection, seqs: Sequence[int]) -> dict[int, Answer]:
     expired = set(reservations.expire(connection, seqs))
     rest = [seq for seq in seqs if seq not in expired]
-    held = reservations.still_held(connection, rest) if rest else {}
-    answers = dict.fromkeys(expired, Answer.TAKEN)
-    for seq in rest:
-        due = held.get(seq)
-        answers[seq] = Answer.GONE if due is None else Answer.LOCKED if due else Answer.EARLY
-    return answers
+    return settled(seqs, expired, reservations.still_held(connection, rest) if rest else {})

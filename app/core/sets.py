@@ -1,6 +1,6 @@
 """Acting on a set of ids so that one bad row never stops the others."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -55,3 +55,12 @@ def _look(
         return Looked(answers)
     seen = set(outbox.look_sooner(connection, later, PAUSE))
     return Looked(answers, [each for each in later if each not in seen])
+
+
+def settled(ids: Sequence[int], taken: Collection[int], still_open: Mapping[int, bool]) -> dict[int, Answer]:
+    """The answers when `taken` were acted on and `still_open` says of those left open whether they are due.
+
+    One that is due and was not taken is somebody's: his open transaction was passed over.
+    """
+    left = {each: Answer.LOCKED if due else Answer.EARLY for each, due in still_open.items()}
+    return {each: Answer.TAKEN if each in taken else left.get(each, Answer.GONE) for each in ids}

@@ -6,19 +6,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from app.ledger.database import connect_engine
-from tests.invariants import assert_invariants
 from tests.processes import Service, service
 from tests.receivers import Receiver
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    """The test's own connections; the invariants are audited at the end."""
-    made = connect_engine(database_url, application_name="test")
-    yield made
-    made.dispose()
-    assert_invariants(database_url)
 
 
 @pytest.fixture

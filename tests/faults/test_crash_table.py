@@ -28,6 +28,18 @@ def all_delivered(engine: Engine, count: int) -> bool:
     return len(states) == count and set(states) == {"delivered"}
 
 
+def stalled(receiver: Receiver) -> tuple[threading.Event, threading.Event]:
+    """Have it keep its answers back: set when a request has arrived, and to be set to let them go."""
+    arrived, hold = threading.Event(), threading.Event()
+
+    def stall(_: object) -> Answer:
+        arrived.set()
+        return Answer(hold=hold)
+
+    receiver.answer = stall
+    return arrived, hold
+
+
 def test_an_event_committed_before_anything_ran_is_delivered_once_it_does(
     engine: Engine, running: Service, receiver: Receiver
 ) -> None:
@@ -121,14 +133,8 @@ def test_a_lease_of_a_killed_worker_heals_at_its_end_without_beat(
 def test_a_worker_killed_after_the_send_and_before_the_record_sends_the_same_event_again(
     engine: Engine, running: Service, receiver: Receiver
 ) -> None:
-    arrived, hold = threading.Event(), threading.Event()
-
-    def stall(_: object) -> Answer:
-        arrived.set()
-        return Answer(hold=hold)
-
     receiver.register(engine)
-    receiver.answer = stall
+    arrived, hold = stalled(receiver)
     running.relay().wait_ready()
     worker = running.worker("delivery").wait_ready()
     some_events(engine)
@@ -184,14 +190,8 @@ def publish_again(running: Service, delivery: int) -> None:
 def test_a_worker_told_to_stop_ends_what_is_in_the_air_and_records_it(
     engine: Engine, running: Service, receiver: Receiver
 ) -> None:
-    arrived, hold = threading.Event(), threading.Event()
-
-    def stall(_: object) -> Answer:
-        arrived.set()
-        return Answer(hold=hold)
-
     receiver.register(engine)
-    receiver.answer = stall
+    arrived, hold = stalled(receiver)
     running.relay().wait_ready()
     worker = running.worker("delivery").wait_ready()
     some_events(engine)

@@ -1,7 +1,6 @@
 """Claim, record, give back, cancel: what each answers, and what it leaves behind."""
 
 from collections import Counter
-from collections.abc import Iterator
 from datetime import timedelta
 from uuid import UUID
 
@@ -13,10 +12,8 @@ from app.core import events
 from app.core.deliveries import Room
 from app.domain.states import DeadReason, DeliveryStatus, Outcome
 from app.domain.wakeups import Answer
-from app.ledger.database import connect_engine
 from app.ledger.deliveries import Cancelled, Claim, Ending
 from tests.clock import Clock
-from tests.invariants import assert_invariants
 from tests.ledgers import (
     ROOM,
     TENANT,
@@ -31,14 +28,6 @@ from tests.ledgers import (
     rows,
     some_events,
 )
-
-
-@pytest.fixture
-def engine(database_url: str, clock: Clock) -> Iterator[Engine]:
-    made = connect_engine(database_url, application_name="test")
-    yield made
-    made.dispose()
-    assert_invariants(database_url)
 
 
 def record(engine: Engine, *endings: Ending) -> dict[int, DeliveryStatus]:

@@ -1,31 +1,19 @@
 """The outbox as the relay sees it: taken, published, moved, looked at again."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from uuid import uuid4
 
-import pytest
 from sqlalchemy import Engine
 
 from app.core import deliveries as core
 from app.domain.states import Outcome
 from app.domain.wakeups import Kind
 from app.ledger import outbox
-from app.ledger.database import connect_engine
 from tests.clock import Clock
-from tests.invariants import assert_invariants
 from tests.ledgers import TERMS, a_delivery, an_endpoint, claimed, ending, rows, some_events
 
 LIMITS = dict.fromkeys(Kind, 100)
 LEASE = timedelta(seconds=60)
-
-
-@pytest.fixture
-def engine(database_url: str, clock: Clock) -> Iterator[Engine]:
-    made = connect_engine(database_url, application_name="test")
-    yield made
-    made.dispose()
-    assert_invariants(database_url)
 
 
 def take(engine: Engine, token: object = None) -> list[outbox.Taken]:

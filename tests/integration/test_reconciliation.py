@@ -1,7 +1,6 @@
 """The audit: every kind of damage is repaired and counted, health is zero."""
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import Engine, text
@@ -9,18 +8,9 @@ from sqlalchemy import Engine, text
 from app.core import reservations
 from app.core.reconciliation import audit
 from app.core.reservations import Hold
-from app.ledger.database import connect_engine
-from tests.clock import Clock
-from tests.invariants import assert_invariants
 from tests.ledgers import TENANT, a_delivery, claimed, rows, some_events
 
-
-@pytest.fixture
-def engine(database_url: str, clock: Clock) -> Iterator[Engine]:
-    made = connect_engine(database_url, application_name="test")
-    yield made
-    made.dispose()
-    assert_invariants(database_url)
+pytestmark = pytest.mark.usefixtures("clock")
 
 
 def everything(engine: Engine) -> None:

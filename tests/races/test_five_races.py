@@ -13,23 +13,13 @@ from app.core.reservations import Hold, Refused
 from app.domain.states import DeliveryStatus, Outcome
 from app.domain.wakeups import Answer
 from app.ledger import deliveries as ledger
-from app.ledger.database import connect_engine
 from app.ledger.reservations import Reservation
 from tests.clock import Clock
-from tests.invariants import assert_invariants
 from tests.ledgers import ROOM, TENANT, TERMS, a_delivery, claimed, ending, row, rows
 from tests.races.harness import Race, race
 from tests.waiting import wait_until
 
 MAX_AGE = TERMS.max_age
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    made = connect_engine(database_url, application_name="test")
-    yield made
-    made.dispose()
-    assert_invariants(database_url)
 
 
 @pytest.fixture
