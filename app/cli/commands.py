@@ -1,0 +1,36 @@
+"""The commands. They import what is heavy when they run, so that help and mistakes are answered at once."""
+
+from collections.abc import Callable
+
+import typer
+
+from app.cli import keys, programs
+from app.cli.bench import bench
+from app.cli.migrate import migrate
+from app.cli.showing import demo
+from app.cli.status import status
+from app.cli.up import up
+
+EXAMPLES: dict[Callable[..., None], str] = {
+    up: "DUEHOOK_API_PORT=9000 duehook up",
+    demo: "duehook demo",
+    bench: "duehook bench --json figures.json",
+    status: "duehook status --json",
+    migrate: "DUEHOOK_DATABASE_URL=postgresql://… duehook migrate",
+    programs.api: "duehook api",
+    programs.relay: "duehook relay",
+    programs.worker: "duehook worker expiry upkeep",
+    programs.beat: "duehook beat",
+    programs.flower: "duehook flower",
+}
+
+app = typer.Typer(
+    help="Makes things happen when they are due: reservations that expire on time, webhooks that arrive.",
+    epilog="Example: duehook up. Settings are environment variables, DUEHOOK_*; a .env file works too.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # they print local variables, and those hold keys
+)
+for command, example in EXAMPLES.items():
+    app.command(epilog=f"Example: {example}")(command)
+app.add_typer(keys.app, name="keys")

@@ -1,0 +1,45 @@
+"""What a run finds in the home, and what it keeps there for the next one."""
+
+import shutil
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from app.local import connection
+from app.local.access import kept_password
+from app.local.services import LocalServices
+from app.local.up.logs import bound
+from app.settings import Settings
+
+FLOWER_USER = "duehook"
+SECRETS_KEY = "secrets.key"
+
+
+def tidy(home: Path) -> None:
+    """Make the folders, without what a killed run left there: the caller holds the lock, so none of it is true now."""
+    connection.remove(home)
+    shutil.rmtree(home / "run", ignore_errors=True)
+    for folder in ("run", "logs"):
+        (home / folder).mkdir(mode=0o700, exist_ok=True)
+    bound_logs(home)
+
+
+def bound_logs(home: Path) -> None:
+    """Keep every log of the home from growing for ever."""
+    for log in (home / "logs").glob("*.log"):
+        bound(log)
+
+
+def complete(settings: Settings, services: LocalServices) -> Settings:
+    """The settings as every process of this run gets them: what was not given, the home supplies."""
+    home = services.home
+    supplied: dict[str, object] = {
+        "home": home,
+        "database_url": SecretStr(services.database_url),
+        "broker_url": SecretStr(services.broker_url),
+    }
+    if not settings.secrets_key:
+        supplied["secrets_key"] = [SecretStr(kept_password(home / SECRETS_KEY))]
+    if settings.flower_login is None:
+        supplied["flower_login"] = SecretStr(f"{FLOWER_USER}:{kept_password(home / 'flower.password')}")
+    return settings.model_copy(update=supplied)

@@ -1,0 +1,59 @@
+"""The processes that make up the service, and the order in which they stop."""
+
+import os
+import sys
+from dataclasses import dataclass
+
+PROGRAMS = {
+    "api": ("app.api",),
+    "relay": ("outbox_relay",),
+    "worker": ("workers", "worker"),
+    "beat": ("workers", "beat"),
+    "flower": ("workers", "flower"),
+}
+
+
+def command_of(program: str, *arguments: str) -> list[str]:
+    """The command line that runs one of `PROGRAMS`.
+
+    `-P`: a folder called `app` where the user happens to stand must not be taken for ours.
+    """
+    return [sys.executable, "-P", "-m", *PROGRAMS[program], *arguments]
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One kind of process: what it runs, how many of it, and the seconds it may take to drain."""
+
+    name: str
+    command: list[str]
+    patience: float = 10.0
+    count: int = 1
+
+
+def roles(deadline_seconds: float) -> list[Role]:
+    """All of them. A worker drains for as long as a request that it has just sent may take, and ten seconds more."""
+    grace = deadline_seconds + 10
+    return [
+        Role("api", command_of("api"), patience=25),  # it cuts what takes 20 s itself
+        Role("relay", command_of("relay")),
+        Role("worker-expiry", command_of("worker", "expiry"), grace),
+        Role("worker-delivery", command_of("worker", "delivery"), grace, count=cores()),
+        Role("worker-upkeep", command_of("worker", "upkeep"), grace),
+        Role("beat", command_of("beat")),
+        Role("flower", command_of("flower")),
+    ]
+
+
+# First whatever makes new work, then the door, then those who work, then the one who watches.
+STAGES = (
+    ("beat", "relay"),
+    ("api",),
+    ("worker-expiry", "worker-delivery", "worker-upkeep"),
+    ("flower",),
+)
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0))
