@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app import broker
 from app.core.clock import LedgerClock
-from app.domain.wakeups import LANE, Kind, Lane
+from app.domain.wakeups import AT_ONCE, LANE, Kind, Lane
 from app.ledger import outbox
 from app.ledger.database import in_transaction
 from app.ledger.outbox import Taken
@@ -62,7 +62,7 @@ def wakeups(taken: Sequence[Taken], now: datetime) -> Iterator[Wakeup]:
 
 def _wakeup(kind: Kind, rows: Sequence[Taken], now: datetime) -> Wakeup:
     eta = rows[0].due_at - AHEAD
-    return Wakeup(kind, rows, eta if eta > now else None)
+    return Wakeup(kind, rows, eta if eta > now and kind not in AT_ONCE else None)
 
 
 class Relay:

@@ -1,5 +1,6 @@
 """What one worker process is made of: a clock, a timer per kind, and for deliveries the engine."""
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from app.core.clock import LedgerClock
 from app.core.dispatch import Dispatcher
 from app.core.sets import Looked
 from app.core.timer import Timer
-from app.domain.wakeups import Answer, Kind
+from app.domain.wakeups import AT_ONCE, Answer, Kind
 from app.ledger import outbox
 from app.ledger.database import in_transaction
 from app.runtime import Runtime, make_dispatcher
@@ -44,7 +45,7 @@ class Host:
         Returns when every id is claimed, answered, or held by a timer whose outbox rows come up again: only then may
         its message be acknowledged.
         """
-        now = self.clock.time()
+        now = math.inf if kind in AT_ONCE else self.clock.time()
         later = [(due / 1e6, each) for each, due in zip(ids, dues, strict=True) if due / 1e6 > now]
         if later:
             self._timer(kind).add(later)

@@ -27,6 +27,10 @@ LANE = {
     Kind.ENDPOINT: Lane.DELIVERY,
 }
 
+# Acted on as soon as it is looked at: an event that waited is fanned out before it is due, so that its deliveries
+# can be on a worker's timer by then.
+AT_ONCE = frozenset({Kind.EVENT, Kind.ENDPOINT})
+
 
 class Answer(StrEnum):
     """What became of one id of a wake-up. Every id gets one; none of them is an error."""

@@ -28,6 +28,11 @@ def test_an_eta_that_has_passed_is_none() -> None:
     assert one.eta is None
 
 
+def test_an_event_that_waited_is_fanned_out_as_soon_as_it_is_looked_at() -> None:
+    (one,) = wakeups([taken(1, 9, Kind.EVENT)], NOW)
+    assert one.eta is None
+
+
 def test_kinds_and_far_apart_times_travel_apart() -> None:
     messages = list(wakeups([taken(1, 2), taken(2, 5), taken(3, 2, Kind.EVENT), taken(4, 2.9)], NOW))
     assert [(each.kind, [row.ref for row in each.rows]) for each in messages] == [
