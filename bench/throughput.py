@@ -1,0 +1,77 @@
+"""How fast a backlog of deliveries goes out, and what each costs in CPU time over all processes."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bench.cpu import machine_seconds
+from bench.stage import Stage
+from bench.subscribers import TENANT, event_type
+
+BODY_BYTES = 1024
+REST = 173  # what a body holds besides its data
+SLOWEST = 100.0  # deliveries per second that are waited for
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """`per_second` from the commit of the insert to the last record.
+
+    `cpu` is CPU seconds per 1,000 deliveries by group of processes; `accepting` is what the insert cost in all of
+    them, `total` everything. `others` is how many cores were busy with something else meanwhile.
+    """
+
+    deliveries: int
+    accepted_per_second: float
+    per_second: float
+    cpu: Mapping[str, float]
+    others: float
+    lost: int
+    repeated: int
+
+
+def measure(stage: Stage, deliveries: int, endpoints: int) -> Throughput:
+    """Insert events for one subscriber each in one go, and wait until all are delivered."""
+    machine, began, before = machine_seconds(), time.monotonic(), stage.cpu()
+    events = _insert(stage, deliveries, endpoints)
+    committed, accepted, inserted = stage.now(), time.monotonic(), stage.cpu()
+    stage.settle(30 + deliveries / SLOWEST)
+    after, seconds, busy = stage.cpu(), time.monotonic() - began, machine_seconds() - machine
+    received = stage.receiver.received(events)
+    return Throughput(
+        deliveries,
+        accepted_per_second=round(deliveries / (accepted - began)),
+        per_second=round(deliveries / (_last_record(stage) - committed)),
+        cpu=_per_thousand(before, inserted, after, deliveries),
+        others=round((busy - sum(after.values()) + sum(before.values())) / seconds, 2),
+        lost=received.lost,
+        repeated=received.repeated,
+    )
+
+
+def _insert(stage: Stage, number: int, endpoints: int) -> list[str]:
+    data = '{"order":1,"note":"' + "x" * (BODY_BYTES - REST) + '"}'
+    rows = stage.connection.execute(
+        """INSERT INTO duehook.events (tenant, type, key, data)
+           SELECT %s, (%s::text[])[1 + g %% %s], 'order:' || gen_random_uuid(), %s::json
+             FROM generate_series(1, %s) g
+           RETURNING id""",
+        [TENANT, [event_type(each) for each in range(endpoints)], endpoints, data, number],
+    )
+    return [row[0] for row in rows]
+
+
+def _last_record(stage: Stage) -> float:
+    rows = stage.connection.execute("SELECT extract(epoch FROM max(delivered_at))::float8 FROM duehook.deliveries")
+    return float(rows.fetchall()[0][0])
+
+
+def _per_thousand(
+    before: Mapping[str, float], inserted: Mapping[str, float], after: Mapping[str, float], number: int
+) -> dict[str, float]:
+    costs = {
+        "accepting": sum(inserted.values()) - sum(before.values()),
+        **{group: after[group] - inserted[group] for group in after},
+        "total": sum(after.values()) - sum(before.values()),
+    }
+    return {name: round(cost / number * 1000, 4) for name, cost in costs.items()}
