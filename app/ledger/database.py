@@ -9,6 +9,8 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 T = TypeVar("T")
 
+# Names mean PostgreSQL's own: a table or function in a schema that others may write to must not come before them.
+NAMES = {"search_path": "pg_catalog", "timezone": "UTC"}
 # What a service connection must never do: wait for ever on somebody's lock, or hold locks while its process is
 # frozen. Sequential scans are off because every statement of the ledger has an index: a plan made while a table
 # was small must not stay when it has grown.
@@ -18,7 +20,7 @@ SESSION = {
     "idle_in_transaction_session_timeout": "10s",
     "enable_seqscan": "off",
     "jit": "off",
-    "timezone": "UTC",
+    **NAMES,
 }
 RETRIED = (errors.SerializationFailure, errors.DeadlockDetected)
 RETRIES = 5

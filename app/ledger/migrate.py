@@ -7,7 +7,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from app.ledger.database import connect_engine
+from app.ledger.database import NAMES, connect_engine
 
 VERSION_TABLE = "schema_version"  # in schema duehook
 
@@ -24,7 +24,7 @@ def migrate(database_url: str) -> str:
     All steps are one transaction under a lock: one that fails leaves the schema as it was, two at once queue.
     """
     config = _config()
-    engine = connect_engine(database_url, application_name="duehook migrate", session={"timezone": "UTC"})
+    engine = connect_engine(database_url, application_name="duehook migrate", session=NAMES)
     try:
         with engine.begin() as connection:
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('duehook.migrate'))")
@@ -45,7 +45,7 @@ def current_version() -> str:
 
 def database_version(database_url: str) -> str | None:
     """The schema version the database has; None before the first migration."""
-    engine = connect_engine(database_url, application_name="duehook migrate", session={"timezone": "UTC"})
+    engine = connect_engine(database_url, application_name="duehook migrate", session=NAMES)
     try:
         with engine.connect() as connection:
             opts = {"version_table": VERSION_TABLE, "version_table_schema": "duehook"}

@@ -11,12 +11,13 @@ from sqlalchemy import Connection, text
 
 from app.domain.wakeups import Kind
 
-_LOCK_AUDIT = text("/* audit.lock */ SELECT pg_try_advisory_xact_lock(hashtext('duehook.audit'))")
+# A row and no advisory lock: any login of the database could take that one, and no audit would ever run.
+_LOCK_AUDIT = text("/* audit.lock */ SELECT FROM duehook.audit_marks WHERE kind = 'outbox' FOR UPDATE SKIP LOCKED")
 
 
 def lock_audit(connection: Connection) -> bool:
     """Whether this transaction is the one that audits: a second beat, or a late task, has nothing to do."""
-    return bool(connection.execute(_LOCK_AUDIT).scalar_one())
+    return connection.execute(_LOCK_AUDIT).rowcount == 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from sqlalchemy import Engine, text
 from app.core import reservations
 from app.core.reconciliation import audit
 from app.core.reservations import Hold
+from app.ledger.reconciliation import lock_audit
 from tests.ledgers import TENANT, a_delivery, claimed, rows, some_events
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -77,7 +78,7 @@ def test_a_second_audit_at_the_same_time_does_nothing(engine: Engine) -> None:
     a_delivery(engine)
     damage(engine, "DELETE FROM duehook.outbox")
     with engine.begin() as first:
-        first.execute(text("SELECT pg_advisory_xact_lock(hashtext('duehook.audit'))"))
+        assert lock_audit(first)
         assert audit(engine) == Counter()
     assert audit(engine) == Counter(delivery_without_row=1)
 
