@@ -25,6 +25,8 @@ def run(plan: Plan, *, json: Path | None = None) -> None:
     measured. Nothing is left running or lying about, whatever happens.
     """
     interrupt_on_signals()
+    if json is not None:
+        _write("", json)  # found out now, not after minutes of measuring
     report = measure(plan)
     if json != Path("-"):
         print_report(report)

@@ -6,6 +6,12 @@ import psycopg
 
 # Each query returns what is wrong, and nothing on a healthy database.
 VIOLATIONS = {
+    "the subscriptions are the patterns of the endpoints that are not deleted": """
+        SELECT coalesce(s.endpoint, e.seq) FROM duehook.subscriptions s
+          FULL JOIN (SELECT DISTINCT tenant, pattern, seq FROM duehook.endpoints, unnest(event_types) AS pattern
+                      WHERE deleted_at IS NULL) e
+            ON (s.tenant, s.pattern, s.endpoint) = (e.tenant, e.pattern, e.seq)
+         WHERE s.endpoint IS NULL OR e.seq IS NULL""",
     "an open reservation has exactly one outbox row": """
         SELECT r.id FROM duehook.reservations r LEFT JOIN duehook.outbox o ON o.ref = r.seq AND o.kind = 'reservation'
          WHERE (r.status = 'held') <> (o.ref IS NOT NULL)""",

@@ -14,6 +14,7 @@ HOUR = timedelta(hours=1)
 # Each breaks its invariant while the guards sleep. rsv_1 is held and rsv_2 confirmed; 'now' has a scheduled and,
 # at the second endpoint, a delivered delivery; 'later' waits for its time.
 DAMAGE = {
+    "the subscriptions are the patterns of the endpoints that are not deleted": "DELETE FROM duehook.subscriptions",
     "an open reservation has exactly one outbox row": "DELETE FROM duehook.outbox WHERE kind = 'reservation'",
     "an event that waits, and no other, has an outbox row": "DELETE FROM duehook.outbox WHERE kind = 'event'",
     "an open delivery has exactly one outbox row": "DELETE FROM duehook.outbox WHERE kind = 'delivery'",

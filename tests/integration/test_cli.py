@@ -214,7 +214,7 @@ def test_a_narrow_terminal_gets_everything_folded(database_url: str) -> None:
 def at_a_terminal(arguments: list[str], *, columns: int, **settings: object) -> str:
     """What a command prints to a terminal of this width, without its colours."""
     owner, terminal = pty.openpty()
-    env = environment(**settings) | {"COLUMNS": str(columns), "TERM": "dumb", "NO_COLOR": "1"}
+    env = environment(**settings) | {"COLUMNS": str(columns), "LINES": "40", "TERM": "dumb", "NO_COLOR": "1"}
     with subprocess.Popen([*DUEHOOK, *arguments], env=env, stdout=terminal, stderr=terminal) as process:
         os.close(terminal)
         shown = b""

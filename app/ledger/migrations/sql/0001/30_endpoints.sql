@@ -37,6 +37,34 @@ CREATE INDEX secrets_endpoint ON duehook.secrets (endpoint);
 COMMENT ON COLUMN duehook.secrets.sealed IS 'the signing secret, encrypted with the first of DUEHOOK_SECRETS_KEY';
 COMMENT ON COLUMN duehook.secrets.expires_at IS 'null for the current secret; a rotated one signs beside it until then';
 
+-- Who wants what, one row for each pattern of each endpoint that is not deleted: a fan-out finds its endpoints by key,
+-- however many others the tenant has.
+CREATE TABLE duehook.subscriptions (
+    tenant   text   COLLATE "C" NOT NULL,
+    pattern  text   COLLATE "C" NOT NULL,
+    endpoint bigint NOT NULL,
+    PRIMARY KEY (tenant, pattern, endpoint)
+);
+CREATE INDEX subscriptions_endpoint ON duehook.subscriptions (endpoint);
+
+CREATE FUNCTION duehook.endpoint_subscribes() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off
+AS $$
+BEGIN
+    DELETE FROM duehook.subscriptions WHERE endpoint = OLD.seq;
+    IF TG_OP <> 'DELETE' AND NEW.deleted_at IS NULL THEN
+        INSERT INTO duehook.subscriptions (tenant, pattern, endpoint)
+        SELECT DISTINCT NEW.tenant, pattern, NEW.seq FROM unnest(NEW.event_types) AS pattern ORDER BY pattern;
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER after_insert AFTER INSERT OR DELETE ON duehook.endpoints
+    FOR EACH ROW EXECUTE FUNCTION duehook.endpoint_subscribes();
+CREATE TRIGGER after_update AFTER UPDATE ON duehook.endpoints
+    FOR EACH ROW WHEN ((NEW.seq, NEW.tenant, NEW.event_types, NEW.deleted_at)
+                       IS DISTINCT FROM (OLD.seq, OLD.tenant, OLD.event_types, OLD.deleted_at))
+    EXECUTE FUNCTION duehook.endpoint_subscribes();
+
 -- The patterns that match a type: itself, each prefix with .*, and *.
 CREATE FUNCTION duehook.patterns(type text) RETURNS text[]
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp

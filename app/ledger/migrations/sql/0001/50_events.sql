@@ -109,9 +109,12 @@ BEGIN
       FROM new_rows n
      CROSS JOIN LATERAL (SELECT duehook.patterns(n.type) AS patterns OFFSET 0) p
      CROSS JOIN LATERAL (
+        SELECT DISTINCT endpoint AS seq FROM duehook.subscriptions
+         WHERE n.only_to IS NULL AND tenant = n.tenant AND pattern = ANY (p.patterns)
+           AND endpoint IS DISTINCT FROM n.not_to
+         UNION ALL
         SELECT seq FROM duehook.endpoints
-         WHERE tenant = n.tenant AND deleted_at IS NULL AND seq IS DISTINCT FROM n.not_to
-           AND CASE WHEN n.only_to IS NULL THEN event_types && p.patterns ELSE seq = n.only_to END
+         WHERE seq = n.only_to AND tenant = n.tenant AND deleted_at IS NULL AND seq IS DISTINCT FROM n.not_to
          OFFSET 0) e
      WHERE n.fanned_out_at IS NOT NULL AND (TG_OP = 'INSERT' OR n.seq = ANY (waited))
      ORDER BY n.seq, e.seq;
