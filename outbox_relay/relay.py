@@ -33,7 +33,7 @@ MOST_IDS = 100
 TOGETHER = timedelta(seconds=1)  # a message's ids are due within it
 AHEAD = timedelta(seconds=1)  # a worker gets a wake-up this much before its ids are due
 MOST_MESSAGES = 50  # waiting in one queue; more waits in PostgreSQL
-IDLE = (0.002, 0.05)  # seconds between looks while there is nothing: at first, at most
+IDLE = (0.002, 0.02)  # seconds between looks while there is nothing: at first, at most
 TROUBLE = (0.1, 5.0)  # seconds between tries while the broker or the database is away
 KINDS = tuple(broker.TASK)
 
