@@ -151,6 +151,10 @@ class Settings(BaseSettings):
                 f" DUEHOOK_HORIZON_SECONDS + {LONGEST_TASK_WAIT + RESTORE_INTERVAL:g} ({held:g}), or the broker would"
                 " redeliver wake-ups that a worker still holds: raise the timeout"
             )
+        if self.api_port == self.flower_port != 0:
+            raise SettingsError(
+                f"DUEHOOK_API_PORT and DUEHOOK_FLOWER_PORT are both {self.api_port}: give Flower another port"
+            )
 
 
 def load(**given: object) -> Settings:

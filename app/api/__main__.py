@@ -1,12 +1,15 @@
 """`duehook api`: serves the HTTP API until it is told to stop."""
 
 from app.api.server import serve
-from app.process import begin_with_ledger
+from app.process import begin_with_ledger, end
+from app.settings import SettingsError
 
 POOL_SIZE = 20  # handlers that hold a transaction at once; more wait for one
 
 runtime = begin_with_ledger("api", pool_size=POOL_SIZE)
 try:
     serve(runtime, runtime.settings.api_host, runtime.settings.api_port)
+except SettingsError as error:
+    end("api", error)
 finally:
     runtime.close()

@@ -16,7 +16,7 @@ import structlog
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 
-from app.core import deliveries
+from app.core import deliveries, endpoints
 from app.core.clock import LedgerClock
 from app.core.deliveries import Room, Terms
 from app.core.requests import Request, Requests
@@ -26,8 +26,9 @@ from app.domain.exchange import Answered, Blocked
 from app.domain.identity import public_id
 from app.domain.outcomes import Again, Bury, Done, outcome_of, verdict
 from app.domain.retry_after import parse_retry_after
-from app.domain.states import DeliveryStatus
-from app.ledger.deliveries import Ending
+from app.domain.states import DeadReason, DeliveryStatus, Outcome
+from app.ledger.database import in_transaction
+from app.ledger.deliveries import Claim, Ending
 from app.sending.engine import Engine, Places, Sent
 
 log = structlog.get_logger("duehook.delivery")
@@ -35,6 +36,8 @@ log = structlog.get_logger("duehook.delivery")
 PATIENCE = 5.0  # seconds that a wake-up waits for room before its ids go back
 MOST_RECORDS = 200  # outcomes in one statement
 GATHER = 0.003  # seconds that the first outcome waits for others
+SEALED = timedelta(seconds=30)  # until another process, with the right keys, may have it
+ABOUT_ENDPOINT = (Outcome.GONE, Outcome.REJECTED)
 STATUS = {Done: DeliveryStatus.DELIVERED, Again: DeliveryStatus.SCHEDULED, Bury: DeliveryStatus.DEAD}
 TROUBLE = (0.05, 2.0)  # seconds between tries to record while the database is away
 
@@ -81,12 +84,34 @@ class Dispatcher:
         room = Room(total=free, each=self._places.each, of=self._places.free_of())
         claimed = deliveries.claim(self._database, ids, self._terms, room)
         if claimed.claims:
-            prepared, unsendable = self._requests.prepare(claimed.claims, self._clock.now())
-            if unsendable:
-                deliveries.give_back(self._database, unsendable, after=timedelta(seconds=30))
-            self._places.take([send.endpoint for send in prepared])
-            self._engine.start(prepared)
+            prepared = self._requests.prepare(claimed.claims, self._clock.now())
+            self._places.take([send.endpoint for send in prepared.sends])
+            self._engine.start(prepared.sends)
+            if prepared.sealed:
+                deliveries.give_back(self._database, prepared.sealed, after=SEALED)
+            if prepared.unsendable:
+                self._bury(prepared.unsendable)
         return claimed.looked
+
+    def _bury(self, unsendable: Sequence[tuple[Claim, str]]) -> None:
+        """What can never be sent is a dead letter at once: it must not come up for ever, nor stop what is behind it."""
+        now = self._clock.now()
+        endings = [
+            Ending(
+                claim.delivery,
+                claim.token,
+                DeliveryStatus.DEAD,
+                Outcome.UNREACHED,  # the receiver can't have it
+                now,
+                now,
+                reason=DeadReason.POISON,
+                error=why,
+            )
+            for claim, why in unsendable
+        ]
+        deliveries.record(self._database, endings, max_age=self._terms.max_age)
+        for claim, why in unsendable:
+            log.error("unsendable", delivery=public_id("dlv", claim.delivery), why=why)
 
     def stop(self) -> None:
         """Wait for what is in the air, record it, end; the rest comes up again when its lease ends."""
@@ -128,6 +153,15 @@ class Dispatcher:
                 pause = min(pause * 2, TROUBLE[1])
         self._places.give([one.send.endpoint for one in batch])
         self._tell(batch, endings, states)
+        for one, ending in zip(batch, endings, strict=True):
+            if ending.outcome in ABOUT_ENDPOINT and ending.delivery in states:
+                self._hear(one.send.endpoint, one.send.subject.revision, ending.outcome)
+
+    def _hear(self, endpoint: int, revision: int, outcome: Outcome) -> None:
+        try:
+            in_transaction(self._database, lambda connection: endpoints.hear(connection, endpoint, revision, outcome))
+        except DBAPIError as error:  # the next delivery's outcome says it again
+            log.warning("endpoint_not_told", endpoint=public_id("end", endpoint), error=type(error.orig).__name__)
 
     def _ending(self, sent: Sent[Request]) -> Ending:
         request, exchange = sent.send.subject, sent.exchange

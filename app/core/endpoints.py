@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from app.core.reservations import Refused
 from app.domain.signing_keys import Ed25519Key, ed25519_secret, hmac_secret, signing_key
+from app.domain.states import Outcome
 from app.ledger import by_hand, endpoints, outbox
 from app.ledger import endpoint_changes as changes
 from app.ledger.endpoints import Endpoint
@@ -23,6 +24,7 @@ MOST_SECRETS = 5
 AT_ONCE = 10_000  # of its newest deliveries a change of the endpoint's state looks at as many itself
 OVERLAP = timedelta(days=1)
 REQUESTED = "requested"  # why an endpoint is disabled: its owner asked for it
+GONE = "gone"  # or its receiver answered 410
 # What may change without anybody who sends having to know.
 _UNSENT = {"description", "event_types"}
 
@@ -173,3 +175,16 @@ def delete(connection: Connection, tenant: str, seq: int) -> bool:
     by_hand.cancel(connection, tenant, changes.open_deliveries(connection, seq, most=AT_ONCE))
     changes.look_now(connection, seq)
     return True
+
+
+def hear(connection: Connection, endpoint: int, revision: int, outcome: Outcome) -> None:
+    """What an outcome says about the endpoint itself: gone disables it, rejected flags it.
+
+    Only while the endpoint is at the revision that was sent to. In a transaction of its own, after the record: the
+    record holds deliveries locked, and an owner's change locks the endpoint before them. Lost in a crash between the
+    two, the next delivery's outcome says it again.
+    """
+    if outcome is Outcome.GONE:
+        changes.disable(connection, endpoint, GONE, revision=revision)
+    elif outcome is Outcome.REJECTED:
+        changes.flag(connection, endpoint, revision)

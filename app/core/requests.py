@@ -3,7 +3,7 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import structlog
@@ -27,9 +27,13 @@ REMEMBERED = 10_000  # endpoints
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a claim became; `schedule` is the endpoint's own, in seconds, None for the common ones."""
+    """What a claim became, at which revision of its endpoint.
+
+    `schedule` is the endpoint's own, in seconds, None for the common ones.
+    """
 
     claim: Claim
+    revision: int
     schedule: tuple[float, ...] | None
     key_ids: tuple[str, ...]
 
@@ -55,6 +59,26 @@ class _Target:
         return [key for key in self.keys if key.expires_at is None or key.expires_at > now]
 
 
+@dataclass(frozen=True, slots=True)
+class _Unusable:
+    """An endpoint whose row nobody could send to: damaged from outside, for everything we store is checked."""
+
+    revision: int
+    why: str
+
+
+_NO_ENDPOINT = _Unusable(0, "the endpoint is gone")
+
+
+@dataclass(slots=True)
+class Prepared:
+    """What claims became: requests, claims that none of our keys opens, and those that can never be sent, and why."""
+
+    sends: list[Send[Request]] = field(default_factory=list)
+    sealed: list[Claim] = field(default_factory=list)
+    unsendable: list[tuple[Claim, str]] = field(default_factory=list)
+
+
 class Requests:
     """Makes requests out of claims; remembers endpoints by revision, so that a change is seen by the next attempt."""
 
@@ -69,19 +93,22 @@ class Requests:
         self._targets: OrderedDict[int, _Target] = OrderedDict()
         self._lock = threading.Lock()
 
-    def prepare(self, claims: Sequence[Claim], now: datetime) -> tuple[list[Send[Request]], list[Claim]]:
-        """Requests for `claims`, and the claims whose endpoint can't be read with our keys: lost infrastructure."""
+    def prepare(self, claims: Sequence[Claim], now: datetime) -> Prepared:
+        """A request for each of `claims`; one that can't be made never stands in the way of the others."""
         with self._database.begin() as connection:
             bodies = events.bodies(connection, list({claim.event for claim in claims}))
             targets = self._read(connection, claims)
-        sends, unsendable = [], []
+        prepared = Prepared()
         for claim in claims:
-            target = targets.get(claim.endpoint)
-            if target is None:
-                unsendable.append(claim)
+            target, event = targets.get(claim.endpoint, _NO_ENDPOINT), bodies.get(claim.event)
+            if isinstance(target, WrongKeyError):
+                prepared.sealed.append(claim)
+            elif isinstance(target, _Unusable) or event is None:
+                why = target.why if isinstance(target, _Unusable) else "the event is gone"
+                prepared.unsendable.append((claim, why))
             else:
-                sends.append(self._send(claim, target, *bodies[claim.event], now))
-        return sends, unsendable
+                prepared.sends.append(self._send(claim, target, *event, now))
+        return prepared
 
     def _send(self, claim: Claim, target: _Target, event_id: str, body: bytes, now: datetime) -> Send[Request]:
         keys = target.live_keys(now)
@@ -99,10 +126,12 @@ class Requests:
             *target.headers,
         )
         head = request_head(target.url, headers, len(body))
-        request = Request(claim, target.schedule, tuple(key.id for key in keys))
+        request = Request(claim, target.revision, target.schedule, tuple(key.id for key in keys))
         return Send(request, claim.endpoint, target.url.origin, head, body)
 
-    def _read(self, connection: Connection, claims: Sequence[Claim]) -> Mapping[int, _Target]:
+    def _read(
+        self, connection: Connection, claims: Sequence[Claim]
+    ) -> Mapping[int, _Target | _Unusable | WrongKeyError]:
         """The targets of these claims, read again where the claim was made under a newer revision."""
         wanted = {claim.endpoint: claim.revision for claim in claims}
         with self._lock:
@@ -111,22 +140,38 @@ class Requests:
         if not stale:
             return known
         secrets = endpoints.secrets(connection, stale)
-        for endpoint in endpoints.load(connection, stale):
-            known.pop(endpoint.seq, None)
-            try:
-                known[endpoint.seq] = self._target(endpoint, [s for s in secrets if s.endpoint == endpoint.seq])
-            except WrongKeyError:
-                log.error("endpoint_sealed_under_another_key", endpoint=endpoint.id)
-            self._places.limit(endpoint.seq, endpoint.max_in_flight)
+        read = {
+            endpoint.seq: self._target_or_not(endpoint, [each for each in secrets if each.endpoint == endpoint.seq])
+            for endpoint in endpoints.load(connection, stale)
+        }
+        self._remember({seq: target for seq, target in read.items() if isinstance(target, _Target)})
+        return {**known, **read}
+
+    def _remember(self, targets: Mapping[int, _Target]) -> None:
         with self._lock:
-            self._targets.update((seq, known[seq]) for seq in stale if seq in known)
+            self._targets.update(targets)
             while len(self._targets) > REMEMBERED:
                 self._targets.popitem(last=False)
-        return known
+
+    def _target_or_not(
+        self, endpoint: Endpoint, secrets: Sequence[SealedSecret]
+    ) -> _Target | _Unusable | WrongKeyError:
+        self._places.limit(endpoint.seq, endpoint.max_in_flight)
+        try:
+            return self._target(endpoint, secrets)
+        except WrongKeyError as error:
+            log.error("endpoint_sealed_under_another_key", endpoint=endpoint.id)
+            return error
+        except ValueError as error:
+            log.error("endpoint_unusable", endpoint=endpoint.id, error=str(error))
+            return _Unusable(endpoint.revision, str(error))
 
     def _target(self, endpoint: Endpoint, secrets: Sequence[SealedSecret]) -> _Target:
         url = parse_url(endpoint.url)
-        assert not isinstance(url, Unacceptable), "urls are checked when they are stored"
+        if isinstance(url, Unacceptable):
+            raise ValueError(url.sentence)
+        if not secrets:
+            raise ValueError("the endpoint has no live secret to sign with")
         return _Target(
             endpoint.revision,
             url,

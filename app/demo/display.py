@@ -18,8 +18,8 @@ class Display:
         self._console = Console(stderr=True, highlight=False)
         self._began = time.monotonic()
         self._progress = Progress(
-            TextColumn("{task.description:<28}"),
-            BarColumn(),
+            TextColumn("{task.description:<24}"),  # all of it fits 80 columns
+            BarColumn(bar_width=10),
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
             console=self._console,
@@ -45,11 +45,11 @@ class Display:
         """Move the bars to where things stand."""
         confirmed = len(tally.confirmed)
         self._show("reservations held", tally.held, plan.reservations)
-        ended = f"{confirmed} confirmed, {tally.expired} expired, {len(tally.late)} confirms too late"
+        ended = f"{confirmed} confirmed, {len(tally.late)} too late"
         self._show("reservations ended", confirmed + tally.expired, plan.reservations, ended)
         self._show("orders shipped", tally.shipped, plan.orders)
         for name in SUBSCRIPTIONS:
-            note = f"{tally.answers(name, 'duplicate')} duplicates received"
+            note = f"{tally.answers(name, 'duplicate')} duplicates"
             self._show(f"effects at {name}", tally.keys(name), tally.expected(name, plan), note)
 
     def _show(self, what: str, done: int, total: int, note: str = "") -> None:

@@ -59,7 +59,8 @@ _DISABLE = text(f"""/* endpoints.disable */
         UPDATE duehook.endpoints
            SET status = 'disabled', disabled_reason = :reason, disabled_at = duehook.now(), revision = revision + 1,
                updated_at = duehook.now()
-         WHERE seq = :seq AND status = 'enabled' RETURNING {COLUMNS}),
+         WHERE seq = :seq AND status = 'enabled' AND revision = coalesce(CAST(:revision AS integer), revision)
+        RETURNING {COLUMNS}),
     told AS (
         INSERT INTO duehook.events (tenant, origin, type, key, data, not_to)
         SELECT tenant, 'service', 'endpoint.disabled', 'endpoint.disabled:' || id || '\\:v' || revision,
@@ -74,9 +75,12 @@ def enable(connection: Connection, seq: int) -> Endpoint:
     return endpoint_of(connection.execute(_ENABLE, {"seq": seq}).one())
 
 
-def disable(connection: Connection, seq: int, reason: str) -> Endpoint | None:
-    """Disable an endpoint and tell the tenant's others by an event; None when it is disabled already."""
-    row = connection.execute(_DISABLE, {"seq": seq, "reason": reason}).one_or_none()
+def disable(connection: Connection, seq: int, reason: str, *, revision: int | None = None) -> Endpoint | None:
+    """Disable an endpoint and tell the tenant's others by an event; None when it is disabled already.
+
+    With a `revision`, None as well when it has another by now: what the old address said is not about the new one.
+    """
+    row = connection.execute(_DISABLE, {"seq": seq, "reason": reason, "revision": revision}).one_or_none()
     return None if row is None else endpoint_of(row)
 
 
@@ -106,3 +110,13 @@ def open_deliveries(connection: Connection, endpoint: int, *, most: int) -> Sequ
 def look_now(connection: Connection, endpoint: int) -> None:
     """Have somebody look at what is parked for an endpoint, if anything is."""
     connection.execute(_RELEASE, {"endpoint": endpoint})
+
+
+_FLAG = text("""/* endpoints.flag */
+    UPDATE duehook.endpoints SET flagged = true, updated_at = duehook.now()
+     WHERE seq = :seq AND revision = :revision AND NOT flagged""")
+
+
+def flag(connection: Connection, seq: int, revision: int) -> bool:
+    """Mark an endpoint whose receiver rejects our credentials, for its owner to see; whether that is news."""
+    return connection.execute(_FLAG, {"seq": seq, "revision": revision}).rowcount == 1

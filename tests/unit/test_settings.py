@@ -156,3 +156,7 @@ def test_no_secret_shows_when_settings_are_printed(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("name", ["DATABASE_URL", "BROKER_URL", "SECRETS_KEY", "FLOWER_LOGIN"])
 def test_a_refusal_does_not_repeat_a_secret(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert "HIDDEN" not in refusal(monkeypatch, **{f"DUEHOOK_{name}": "HIDDEN"})
+
+
+def test_one_port_for_two_servers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "both 8400" in refusal(monkeypatch, API_PORT="8400", FLOWER_PORT="8400")

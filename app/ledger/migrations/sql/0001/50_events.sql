@@ -127,6 +127,19 @@ CREATE TRIGGER after_update AFTER UPDATE ON duehook.events
     REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION duehook.event_fan_out();
 
+-- An event is what its deliveries send: it goes after the last of them has ended, or not at all.
+CREATE FUNCTION duehook.event_before_delete() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off
+AS $$
+BEGIN
+    IF EXISTS (SELECT FROM duehook.deliveries WHERE event = OLD.seq AND status IN ('scheduled', 'leased')) THEN
+        RAISE EXCEPTION 'event % has deliveries that are not finished: cancel it first', OLD.id USING ERRCODE = 'DH003';
+    END IF;
+    RETURN OLD;
+END $$;
+CREATE TRIGGER before_delete BEFORE DELETE ON duehook.events
+    FOR EACH ROW EXECUTE FUNCTION duehook.event_before_delete();
+
 CREATE TRIGGER after_delete AFTER DELETE ON duehook.events
     REFERENCING OLD TABLE AS old_rows
     FOR EACH STATEMENT EXECUTE FUNCTION duehook.close_deleted('seq');
