@@ -159,4 +159,4 @@ def test_a_refusal_does_not_repeat_a_secret(monkeypatch: pytest.MonkeyPatch, nam
 
 
 def test_one_port_for_two_servers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "both 8400" in refusal(monkeypatch, API_PORT="8400", FLOWER_PORT="8400")
+    assert "both 8400" in refusal(monkeypatch, DUEHOOK_API_PORT="8400", DUEHOOK_FLOWER_PORT="8400")
