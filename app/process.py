@@ -19,11 +19,11 @@ def begin(role: str) -> Settings:
     return settings
 
 
-def begin_with_ledger(role: str, *, pool_size: int) -> Runtime:
-    """The same with the ledger opened."""
+def begin_with_ledger(role: str, *, pool_size: int, patience: float | None = None) -> Runtime:
+    """The same with the ledger opened; see `open_runtime`."""
     settings = begin(role)
     try:
-        return open_runtime(settings, application_name=f"duehook {role}", pool_size=pool_size)
+        return open_runtime(settings, application_name=f"duehook {role}", pool_size=pool_size, patience=patience)
     except SettingsError as error:
         end(role, error)
 

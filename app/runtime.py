@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Any
 
 import structlog
 from sqlalchemy import Engine
@@ -12,7 +13,7 @@ from app.core.deliveries import Terms
 from app.core.dispatch import Dispatcher
 from app.core.requests import Requests
 from app.ledger import service
-from app.ledger.database import connect_engine
+from app.ledger.database import SESSION, connect_engine
 from app.ledger.sealing import Sealer
 from app.sending.engine import Engine as Sender
 from app.sending.engine import Places
@@ -35,17 +36,23 @@ class Runtime:
         self.engine.dispose()
 
 
-def open_runtime(settings: Settings, *, application_name: str, pool_size: int = 5) -> Runtime:
+def open_runtime(
+    settings: Settings, *, application_name: str, pool_size: int = 5, patience: float | None = None
+) -> Runtime:
     """Connect, check that this process and the ledger fit together, and tell the ledger what it has to know.
 
     Raises `SettingsError` with one sentence when the database can't be reached, has another schema version, or
     was used with other keys: a process with the wrong keys must not start, or it would fail every delivery.
+    `patience`: seconds to wait for somebody's lock or for a connection, where a client waits for the answer.
     """
     if settings.database_url is None:
         raise SettingsError("DUEHOOK_DATABASE_URL is not set; set it, or start everything with `duehook up`")
     sealer = Sealer([key.get_secret_value() for key in settings.secrets_key] or _refuse_no_key())
     engine = connect_engine(
-        settings.database_url.get_secret_value(), application_name=application_name, pool_size=pool_size
+        settings.database_url.get_secret_value(),
+        application_name=application_name,
+        pool_size=pool_size,
+        **({} if patience is None else _impatient(patience)),
     )
     try:
         with engine.begin() as connection:
@@ -59,6 +66,10 @@ def open_runtime(settings: Settings, *, application_name: str, pool_size: int = 
         engine.dispose()
         raise SettingsError(str(unfit)) from None
     return Runtime(settings, engine, sealer)
+
+
+def _impatient(patience: float) -> dict[str, Any]:
+    return {"session": SESSION | {"lock_timeout": f"{patience * 1000:.0f}ms"}, "pool_timeout": patience}
 
 
 def _refuse_no_key() -> list[str]:

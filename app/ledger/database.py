@@ -32,7 +32,12 @@ def driver_url(database_url: str) -> URL:
 
 
 def connect_engine(
-    database_url: str, *, application_name: str, pool_size: int = 5, session: dict[str, str] | None = None
+    database_url: str,
+    *,
+    application_name: str,
+    pool_size: int = 5,
+    session: dict[str, str] | None = None,
+    pool_timeout: float = 30,
 ) -> Engine:
     """An engine that connects when first used and replaces connections that a restart has cut."""
     options = " ".join(f"-c {name}={value}" for name, value in (SESSION if session is None else session).items())
@@ -40,7 +45,7 @@ def connect_engine(
         driver_url(database_url),
         pool_size=pool_size,
         max_overflow=0,
-        pool_timeout=30,
+        pool_timeout=pool_timeout,
         pool_use_lifo=True,
         hide_parameters=True,  # an error's text reaches logs; payloads and secrets must not
         connect_args={"application_name": application_name, "options": options, "connect_timeout": 5},

@@ -29,7 +29,7 @@ class Claim:
 _CLAIM = text("""/* deliveries.claim */
     WITH seen AS MATERIALIZED (
         SELECT d.id, d.event, d.endpoint, d.status, d.attempt, d.step, d.claimed_at, d.next_attempt_at,
-               d.lease_until, d.age_from, d.cancel_requested, e.revision, e.status AS endpoint_status,
+               d.lease_until, d.age_from, d.cancel_requested, e.revision, e.max_in_flight, e.status AS endpoint_status,
                e.deleted_at IS NOT NULL AS endpoint_deleted
           FROM duehook.deliveries d JOIN duehook.endpoints e ON e.seq = d.endpoint
          WHERE d.id = ANY (CAST(:ids AS bigint[]))
@@ -45,7 +45,7 @@ _CLAIM = text("""/* deliveries.claim */
                 ELSE 'due' END AS judgement
           FROM seen s, (SELECT duehook.now() AS at OFFSET 0) clock),
     queued AS (
-        SELECT j.*, coalesce(r.free, :room_each) AS free,
+        SELECT j.*, coalesce(r.free, j.max_in_flight, :room_each) AS free,
                row_number() OVER (PARTITION BY judgement, j.endpoint ORDER BY next_attempt_at, id) AS place
           FROM judged j LEFT JOIN unnest(CAST(:endpoints AS bigint[]), CAST(:frees AS integer[])) AS r(endpoint, free)
             ON r.endpoint = j.endpoint),
@@ -90,7 +90,8 @@ def claim(
 ) -> tuple[list[Claim], dict[int, Answer]]:
     """Claim those of `ids` that are due and have room; the second value answers for every id.
 
-    `room` bounds the claims of this call, `room_each` those of one endpoint unless `room_of` says otherwise. A
+    `room` bounds the claims of this call, `room_each` those of one endpoint unless its own limit or `room_of` say
+    otherwise. A
     lapsed lease is claimed anew: the abandoned one becomes an attempt without an outcome of its own, the step
     stays. A repeat finds its own lease and answers `held`.
     """

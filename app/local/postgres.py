@@ -21,6 +21,9 @@ SETTINGS = {
     "timezone": "GMT",
     "log_timezone": "GMT",
     "max_connections": "200",
+    # A refused statement's text and row hold payloads; the client that sent it is told, the log need not be.
+    "log_min_error_statement": "panic",
+    "log_error_verbosity": "terse",
     "shared_buffers": "256MB",
     "max_wal_size": "4GB",
     # Outbox and deliveries change several times per row: their dead index heads must go within seconds.

@@ -78,6 +78,12 @@ def test_room_is_given_by_endpoint_and_over_all_to_the_longest_due(engine: Engin
     assert {claim.delivery for claim in claimed_.claims} == set(ids[:5]), "the longest due first"
 
 
+def test_an_endpoint_s_own_limit_holds_from_the_first_claim(engine: Engine, clock: Clock) -> None:
+    an_endpoint(engine, max_in_flight=2)
+    ids = [deliveries_of(engine, event)[0] for event in some_events(engine, 5)]
+    assert Counter(answers(engine, *ids).values()) == {Answer.TAKEN: 2, Answer.NO_ROOM: 3}
+
+
 def test_what_has_no_room_is_looked_at_again_in_a_second_without_an_attempt(engine: Engine, clock: Clock) -> None:
     delivery = a_delivery(engine)
     with engine.begin() as connection:

@@ -510,3 +510,13 @@ def test_no_session_keeps_numbers_of_ids_for_later(connect: Connect, db: Connect
     sessions = [connect(autocommit=True) for _ in range(2)]
     drawn = [value(session, "SELECT duehook.next_id() & 1048575") for session in sessions * 3]
     assert drawn == [(drawn[0] + step) % 2**20 for step in range(6)]
+
+
+def test_an_event_goes_only_after_its_last_delivery_has_ended(db: Connection, clock: Clock) -> None:
+    an_endpoint(db, "*")
+    event = post(db)["seq"]
+    with refused(db, "DH003", "has deliveries that are not finished"):
+        db.execute("DELETE FROM duehook.events WHERE seq = %s", [event])
+    db.execute("UPDATE duehook.deliveries SET status = 'cancelled'")
+    assert db.execute("DELETE FROM duehook.events WHERE seq = %s", [event]).rowcount == 1
+    db.execute("DELETE FROM duehook.deliveries")

@@ -101,7 +101,8 @@ def live(connection: Connection, number: int) -> None:
         changed = connection.execute(f"UPDATE duehook.deliveries SET {change}{of}".encode(), [*parameters, at_once])
         assert changed.rowcount == 1
     connection.execute(f"DELETE FROM duehook.deliveries{of}".encode(), [at_once])
-    connection.execute("DELETE FROM duehook.events WHERE seq = ANY (%s)", [[at_once, *later]])
+    for table, its in (("deliveries", "event"), ("events", "seq")):
+        connection.execute(f"DELETE FROM duehook.{table} WHERE {its} = ANY (%s)".encode(), [[at_once, *later]])
 
 
 def sequential_scans(connection: Connection) -> dict[str, int]:
