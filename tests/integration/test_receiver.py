@@ -250,7 +250,7 @@ def test_the_second_of_two_at_once_waits_for_the_first_and_answers_as_it_did(
         with engine.connect() as connection:
             return receive(connection, *an_event(), SECRET, on_postgres.apply)
 
-    with race(database_url) as racing:
+    with race(database_url, session={}) as racing:  # a receiver's own, not the service's
         first = racing.actor("first", work).until("before commit")
         second = racing.actor("second", work).until_blocked()
         assert first.finish().duplicate is False
@@ -264,7 +264,7 @@ def test_the_second_of_two_at_once_applies_when_the_first_dies(database_url: str
         with engine.connect() as connection:
             return receive(connection, *an_event(), SECRET, on_postgres.apply)
 
-    with race(database_url) as racing:
+    with race(database_url, session={}) as racing:  # a receiver's own, not the service's
         first = racing.actor("first", work).until("before commit")
         second = racing.actor("second", work).until_blocked()
         first.kill()

@@ -25,13 +25,15 @@ DEADLINE = 10.0
 class Actor:
     """One piece of work, run step by step."""
 
-    def __init__(self, name: str, database_url: str, watcher: psycopg.Connection[Any]) -> None:
+    def __init__(
+        self, name: str, database_url: str, watcher: psycopg.Connection[Any], session: dict[str, str] | None
+    ) -> None:
         self.name = name
         self.result: Any = None
         self.error: BaseException | None = None
         self.point: str | None = None
         self._watcher = watcher
-        self._engine = connect_engine(database_url, application_name=f"actor {name}", pool_size=1)
+        self._engine = connect_engine(database_url, application_name=f"actor {name}", pool_size=1, session=session)
         self._pid = 0
         self._turn = threading.Semaphore(0)
         self._stopped = threading.Condition()
@@ -150,14 +152,15 @@ class Actor:
 class Race:
     """Makes actors on one database and lets all of them go at the end."""
 
-    def __init__(self, database_url: str) -> None:
+    def __init__(self, database_url: str, session: dict[str, str] | None) -> None:
         self._url = database_url
+        self._session = session
         self._watcher = psycopg.connect(database_url, autocommit=True)
         self._actors: list[Actor] = []
 
     def actor(self, name: str, work: Callable[[Engine], Any]) -> Actor:
         """A started actor, standing at its first point."""
-        actor = Actor(name, self._url, self._watcher)
+        actor = Actor(name, self._url, self._watcher, self._session)
         self._actors.append(actor)
         return actor.start(work)
 
@@ -168,9 +171,12 @@ class Race:
 
 
 @contextmanager
-def race(database_url: str) -> Iterator[Race]:
-    """A race on `database_url`; every actor is let go at the end, whatever happened."""
-    running = Race(database_url)
+def race(database_url: str, session: dict[str, str] | None = None) -> Iterator[Race]:
+    """A race on `database_url`, in sessions like the service's own unless told otherwise.
+
+    Every actor is let go at the end, whatever happened.
+    """
+    running = Race(database_url, session)
     try:
         yield running
     finally:
