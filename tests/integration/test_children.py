@@ -76,8 +76,10 @@ def test_a_child_that_ends_while_starting_is_named_with_its_last_word(make: Make
 
 
 def test_a_child_that_needs_too_long_is_named(make: Make) -> None:
+    prompt = make(OBEDIENT)
+    assert ready(prompt)
     with pytest.raises(LocalServiceError, match=r"Not ready after 0.2 s: beat; see .*beat.log"):
-        ready(make(OBEDIENT), make(SILENT, "beat"), deadline=0.2)
+        ready(prompt, make(SILENT, "beat"), deadline=0.2)
 
 
 def test_a_server_is_ready_when_it_answers_200(make: Make) -> None:
