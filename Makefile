@@ -14,16 +14,18 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test quick lint format clean
+.PHONY: help demo test test-all quick lint format clean
 
 help: ## shows this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 demo: $(READY) ## runs the main job on real processes and prints what happened
 	@$(BIN)/duehook demo
 
 test: lint ## lint, then the whole test suite (ARGS="-k name" picks)
 	@$(PYTEST)
+
+test-all: test ## the same, and what needs Node, Chromium or hours: nothing does yet
 
 quick: $(READY) ## the tests that take no more than moments
 	@$(PYTEST) -m "not slow"
