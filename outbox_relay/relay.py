@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
-from uuid import uuid4
 
 import structlog
 from celery import Celery
@@ -20,9 +19,8 @@ from sqlalchemy.exc import DBAPIError
 
 from app import broker
 from app.core.clock import LedgerClock
-from app.domain.wakeups import AT_ONCE, LANE, Kind, Lane
-from app.ledger import outbox
-from app.ledger.database import in_transaction
+from app.core.taking import Taking
+from app.domain.wakeups import AT_ONCE, LANE, Adapter, Kind, Lane
 from app.ledger.outbox import Taken
 from app.settings import Settings
 
@@ -69,8 +67,7 @@ class Relay:
     """Runs until stopped; several may run side by side."""
 
     def __init__(self, settings: Settings, engine: Engine, celery: Celery, clock: LedgerClock) -> None:
-        self._settings = settings
-        self._engine = engine
+        self._taking = Taking(engine, Adapter.QUEUE, settings.publish_lease)
         self._celery = celery
         self._clock = clock
         self._stop = threading.Event()
@@ -101,15 +98,11 @@ class Relay:
 
     def once(self) -> int:
         """One look; returns how many rows were published."""
-        limits = self._limits()
-        token = uuid4()
-        taken = in_transaction(self._engine, lambda connection: outbox.take(connection, token, limits))
-        if taken:
-            self._publish(list(wakeups(taken, self._clock.now())))
-            refs = [row.ref for row in taken]
-            lease = self._settings.publish_lease
-            in_transaction(self._engine, lambda connection: outbox.move(connection, token, refs, lease))
-        return len(taken)
+        batch = self._taking.take(self._limits())
+        if batch.rows:
+            self._publish(list(wakeups(batch.rows, self._clock.now())))
+            self._taking.move(batch)
+        return len(batch.rows)
 
     def _limits(self) -> dict[Kind, int]:
         """How many rows of each kind to take: what its lane has room for, so that a backlog waits in PostgreSQL."""

@@ -34,7 +34,7 @@ VIOLATIONS = {
           LEFT JOIN duehook.deliveries d ON d.id = o.ref
          WHERE o.kind <> 'endpoint' AND NOT coalesce(d.parked, false)
            AND (o.tenant, o.endpoint, o.due_at) IS DISTINCT FROM
-               (coalesce(r.tenant, e.tenant, d.tenant), d.endpoint,
+               (coalesce(r.tenant, e.tenant, d.tenant), coalesce(d.endpoint, 0),
                 coalesce(r.expires_at, e.due_at, d.lease_until, d.next_attempt_at))""",
     "an endpoint has an outbox row if and only if it has parked deliveries": """
         SELECT seq FROM duehook.endpoints

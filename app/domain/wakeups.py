@@ -12,6 +12,13 @@ class Kind(StrEnum):
     ENDPOINT = "endpoint"
 
 
+class Adapter(StrEnum):
+    """Who notices that something is due. Both wake the same core."""
+
+    QUEUE = "queue"  # the relay publishes wake-ups into the broker
+    SCAN = "scan"  # a process takes due rows and acts on them itself; needs no broker
+
+
 class Lane(StrEnum):
     """A queue with workers of its own, so that deliveries never hold up expiries."""
 

@@ -1,11 +1,11 @@
 """The outbox: one row for every open thing, saying when somebody must look at it next."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
 
 from app.domain.wakeups import Kind
 
@@ -15,38 +15,68 @@ LONGEST_PUBLISH_LEASE = timedelta(minutes=15)
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A row to publish a wake-up for; `due_at` is the wake-up's ETA."""
+    """A row to wake somebody for; `due_at` is the wake-up's ETA, `endpoint` is 0 where there is none."""
 
     ref: int
     kind: Kind
     tenant: str
-    endpoint: int | None
+    endpoint: int
     due_at: datetime
     publications: int
 
 
-_TAKE = text("""/* outbox.take */
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Which hundredths of the work to take, `first` up to but not including `end`."""
+
+    first: int = 0
+    end: int = 100
+
+
+# Rows that another take holds are passed over until it has lapsed. The update changes no indexed column, so that it
+# stays on its page.
+_FREE = """look_at <= (SELECT duehook.now())
+               AND (taken IS NULL OR taken_until <= (SELECT duehook.now()))
+               AND (:all_buckets OR duehook.bucket(ref) >= :first AND duehook.bucket(ref) < :end)"""
+_TAKEN = """UPDATE duehook.outbox SET taken = :token, taken_until = duehook.now() + :lease
+     WHERE ref = ANY (ARRAY(SELECT ref FROM due))
+    RETURNING ref, kind, tenant, endpoint, due_at, publications"""
+_TAKE = text(f"""/* outbox.take */
     WITH due AS MATERIALIZED (
         SELECT o.ref FROM unnest(CAST(:kinds AS text[]), CAST(:limits AS integer[])) AS k(kind, most)
          CROSS JOIN LATERAL (
             SELECT ref FROM duehook.outbox
-             WHERE kind = k.kind AND look_at <= (SELECT duehook.now())
+             WHERE kind = k.kind AND {_FREE}
              ORDER BY look_at LIMIT k.most FOR UPDATE SKIP LOCKED) o)
-    UPDATE duehook.outbox SET look_at = duehook.now() + :lease, taken = :token
-     WHERE ref = ANY (ARRAY(SELECT ref FROM due))
-    RETURNING ref, kind, tenant, endpoint, due_at, publications""")
+    {_TAKEN}""")
 
 
-def take(connection: Connection, token: UUID, limits: dict[Kind, int]) -> list[Taken]:
+def take(connection: Connection, token: UUID, limits: Mapping[Kind, int], buckets: Buckets = Buckets()) -> list[Taken]:
     """Take what must be looked at now, at most `limits` rows of each kind, earliest first.
 
-    The rows come up again in two seconds unless `move` puts them further: a relay that dies here costs that much.
+    The rows come up again in two seconds unless `move` puts them further: whoever dies here costs that much.
     By `look_at` and never by a cursor over ids, which would pass over transactions that commit out of order.
     """
-    parameters = {"kinds": list(limits), "limits": list(limits.values()), "lease": TAKE_LEASE, "token": token}
+    wanted = {kind: most for kind, most in limits.items() if most > 0}
+    if not wanted:
+        return []
+    parameters = {"kinds": list(wanted), "limits": list(wanted.values())}
+    return _take(connection, _TAKE, token, buckets, parameters)
+
+
+def _take(
+    connection: Connection, statement: TextClause, token: UUID, buckets: Buckets, parameters: dict[str, object]
+) -> list[Taken]:
+    parameters |= {
+        "token": token,
+        "lease": TAKE_LEASE,
+        "first": buckets.first,
+        "end": buckets.end,
+        "all_buckets": buckets == Buckets(),
+    }
     return [
         Taken(row.ref, Kind(row.kind), row.tenant, row.endpoint, row.due_at, row.publications)
-        for row in connection.execute(_TAKE, parameters)
+        for row in connection.execute(statement, parameters)
     ]
 
 

@@ -27,7 +27,7 @@ class _Things:
     open: str
     due_at: str
     look_at: str
-    endpoint: str = "NULL::bigint"
+    endpoint: str = "0"
 
 
 _THINGS = {

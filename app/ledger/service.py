@@ -52,6 +52,24 @@ def update(connection: Connection, *, horizon: timedelta, max_event_bytes: int) 
     connection.execute(_UPDATE, {"horizon": horizon, "max_event_bytes": max_event_bytes})
 
 
+_SCAN_SHARE = text("/* service.scan_share */ SELECT scan_share FROM duehook.service")
+
+
+def scan_share(connection: Connection) -> int:
+    """The per cent of the work that the scan adapter notices; the queue notices the rest."""
+    share = connection.execute(_SCAN_SHARE).scalar_one()
+    assert isinstance(share, int)
+    return share
+
+
+_SET_SCAN_SHARE = text("/* service.set_scan_share */ UPDATE duehook.service SET scan_share = :share")
+
+
+def set_scan_share(connection: Connection, share: int) -> None:
+    """Divide the work anew, 0 to 100; every process follows within a second or two."""
+    connection.execute(_SET_SCAN_SHARE, {"share": share})
+
+
 _NOW = text("/* service.now */ SELECT duehook.now()")
 
 

@@ -10,7 +10,7 @@ NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
 def taken(ref: int, seconds: float, kind: Kind = Kind.DELIVERY) -> Taken:
-    return Taken(ref, kind, "acme", None, NOW + timedelta(seconds=seconds), 0)
+    return Taken(ref, kind, "acme", 0, NOW + timedelta(seconds=seconds), 0)
 
 
 def test_what_is_due_by_now_goes_together_without_an_eta() -> None:
