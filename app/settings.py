@@ -133,9 +133,16 @@ class Settings(BaseSettings):
         return timedelta(seconds=self.max_retry_after_seconds)
 
     def tell_ready(self) -> None:
-        """Write this process's id into the ready file, if there is to be one."""
+        """Write this process's id into the ready file, if there is to be one; a repeat makes the file new again."""
         if self.ready_file is not None:
-            self.ready_file.write_text(str(os.getpid()), encoding="ascii")
+            written = self.ready_file.with_suffix(f".{os.getpid()}")
+            written.write_text(str(os.getpid()), encoding="ascii")
+            written.replace(self.ready_file)
+
+    def tell_unready(self) -> None:
+        """Take the ready file away until `tell_ready`; a repeat does nothing."""
+        if self.ready_file is not None:
+            self.ready_file.unlink(missing_ok=True)
 
     def check_relations(self) -> None:
         """Raise `SettingsError` when two settings contradict each other."""

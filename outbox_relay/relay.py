@@ -1,12 +1,14 @@
 """The relay: take what is due soon → publish wake-ups → move the rows to the end of their publish lease.
 
-Three transactions and no network call in any: a relay that dies between them leaves rows that come up again, and a
-wake-up that was published twice finds nothing to do the second time.
+No network call in a transaction: a relay that dies between two steps leaves rows that come up again, and a wake-up
+that was published twice finds nothing to do the second time. Several may run side by side.
 """
 
+import random
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 
@@ -14,15 +16,18 @@ import structlog
 from celery import Celery
 from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
-from sqlalchemy import Engine
+from sqlalchemy import Engine, exc
 from sqlalchemy.exc import DBAPIError
 
 from app import broker
 from app.core.clock import LedgerClock
 from app.core.taking import Taking
 from app.domain.wakeups import AT_ONCE, LANE, Adapter, Kind, Lane
-from app.ledger.outbox import Taken
+from app.ledger import service
+from app.ledger.database import in_transaction
+from app.ledger.outbox import Room, Taken
 from app.settings import Settings
+from outbox_relay.wire import Wakeup, Wire
 
 log = structlog.get_logger("duehook.relay")
 
@@ -30,19 +35,15 @@ log = structlog.get_logger("duehook.relay")
 MOST_IDS = 100
 TOGETHER = timedelta(seconds=1)  # a message's ids are due within it
 AHEAD = timedelta(seconds=1)  # a worker gets a wake-up this much before its ids are due
-MOST_MESSAGES = 50  # waiting in one queue; more waits in PostgreSQL
+MOST_MESSAGES = 25  # waiting in one queue; more waits in PostgreSQL, where it can be shared fairly
+MOST_AHEAD = 20_000  # ids of one lane in workers' hands before they are due; more waits until nearly then
 IDLE = (0.002, 0.02)  # seconds between looks while there is nothing: at first, at most
+OTHERS = 0.2  # the same while the scan notices everything
 TROUBLE = (0.1, 5.0)  # seconds between tries while the broker or the database is away
+UNREADY = 5.0  # seconds of trouble until it says so
+NO_TIME = timedelta()
 KINDS = tuple(broker.TASK)
-
-
-@dataclass(frozen=True, slots=True)
-class Wakeup:
-    """One message: ids of one kind that are due together; `eta` is None for what is due by now."""
-
-    kind: Kind
-    rows: Sequence[Taken]
-    eta: datetime | None
+LOST = (KombuError, RedisError, OSError, DBAPIError, exc.TimeoutError)
 
 
 def wakeups(taken: Sequence[Taken], now: datetime) -> Iterator[Wakeup]:
@@ -63,16 +64,35 @@ def _wakeup(kind: Kind, rows: Sequence[Taken], now: datetime) -> Wakeup:
     return Wakeup(kind, rows, eta if eta > now and kind not in AT_ONCE else None)
 
 
+class Ahead:
+    """How many ids of a lane were published before they were due, and are not due yet."""
+
+    def __init__(self) -> None:
+        self._held: deque[tuple[datetime, int]] = deque()
+        self.ids = 0
+
+    def add(self, wakeups: Sequence[Wakeup], now: datetime) -> None:
+        while self._held and self._held[0][0] <= now:
+            self.ids -= self._held.popleft()[1]
+        for wakeup in wakeups:
+            if wakeup.eta is not None:
+                self._held.append((wakeup.eta, len(wakeup.rows)))
+                self.ids += len(wakeup.rows)
+
+
 class Relay:
-    """Runs until stopped; several may run side by side."""
+    """Runs until stopped."""
 
     def __init__(self, settings: Settings, engine: Engine, celery: Celery, clock: LedgerClock) -> None:
-        self._taking = Taking(engine, Adapter.QUEUE, settings.publish_lease)
-        self._celery = celery
+        self._settings = settings
+        self._engine = engine
         self._clock = clock
+        self._taking = Taking(engine, Adapter.QUEUE, settings.publish_lease, settings.horizon)
+        self._wire = Wire(celery)
+        self._hold_off = max(settings.horizon - AHEAD, NO_TIME)
+        self._ahead = {lane: Ahead() for lane in Lane}
+        self._epoch: str | None = None
         self._stop = threading.Event()
-        self._connection = celery.connection_for_write()
-        self._producer = celery.amqp.Producer(self._connection, auto_declare=False)
 
     def stop(self) -> None:
         """End after the batch in progress: what is taken is published and moved, or comes up again."""
@@ -80,53 +100,65 @@ class Relay:
 
     def run(self) -> None:
         """Look, publish, look again; quicker while there is work, and slower while something is away."""
-        idle, trouble = IDLE[0], TROUBLE[0]
+        pause, trouble = IDLE[0], TROUBLE[0]
+        fine = time.monotonic()
         while not self._stop.is_set():
             try:
                 found = self.once()
-            except (KombuError, RedisError, OSError, DBAPIError) as error:
-                log.warning("relay_waits", error=type(error).__name__, seconds=trouble)
-                self._reconnect()
+            except LOST as error:
+                log.warning("relay_waits", error=_what(error), seconds=round(trouble, 1))
+                self._wire.close()
+                if time.monotonic() > fine + UNREADY:
+                    self._settings.tell_unready()
                 self._stop.wait(trouble)
-                trouble = min(trouble * 2, TROUBLE[1])
+                trouble = min(trouble * 2, TROUBLE[1]) * random.uniform(0.8, 1)
                 continue
+            if time.monotonic() > fine + 1:
+                fine = time.monotonic()
+                self._settings.tell_ready()
             trouble = TROUBLE[0]
-            idle = IDLE[0] if found else min(idle * 2, IDLE[1])
+            pause = IDLE[0] if found else min(pause * 2, IDLE[1])
             if not found:
-                self._stop.wait(idle)
-        self._connection.release()
+                self._stop.wait(OTHERS if self._taking.idle else pause)
+        self._wire.close()
 
     def once(self) -> int:
         """One look; returns how many rows were published."""
-        batch = self._taking.take(self._limits())
+        seen = self._wire.look()
+        if seen.epoch != self._epoch:
+            self._begin(seen.epoch)
+        batch = self._taking.take(self._rooms(seen.waiting))
         if batch.rows:
-            self._publish(list(wakeups(batch.rows, self._clock.now())))
+            now = self._clock.now()
+            messages = list(wakeups(batch.rows, now))
+            self._wire.publish(messages)
+            for lane, ahead in self._ahead.items():
+                ahead.add([each for each in messages if LANE[each.kind] is lane], now)
             self._taking.move(batch)
         return len(batch.rows)
 
-    def _limits(self) -> dict[Kind, int]:
+    def _begin(self, epoch: str) -> None:
+        """The broker is in a life that we do not know: if it is news to the ledger too, what was published is lost.
+
+        The rows first: a relay that dies in between does it again. So does another one that sees it too; what is
+        published twice finds nothing to do.
+        """
+        if in_transaction(self._engine, service.broker_epoch) != epoch:
+            lost = self._taking.look_at_published()
+            in_transaction(self._engine, lambda connection: service.set_broker_epoch(connection, epoch))
+            log.warning("broker_began_anew", published_again=lost)
+        self._epoch = epoch
+
+    def _rooms(self, waiting: Mapping[Lane, int]) -> dict[Kind, Room]:
         """How many rows of each kind to take: what its lane has room for, so that a backlog waits in PostgreSQL."""
-        waiting = self._waiting()
-        return {kind: MOST_IDS * max(0, MOST_MESSAGES - waiting[LANE[kind]]) for kind in KINDS}
+        return {kind: self._room(LANE[kind], waiting[LANE[kind]]) for kind in KINDS}
 
-    def _waiting(self) -> dict[Lane, int]:
-        client = self._connection.default_channel.client
-        with client.pipeline(transaction=False) as pipeline:
-            for lane in Lane:
-                pipeline.llen(lane.value)
-            return dict(zip(Lane, pipeline.execute(), strict=True))
+    def _room(self, lane: Lane, waiting: int) -> Room:
+        full = self._ahead[lane].ids >= MOST_AHEAD
+        return Room(MOST_IDS * max(0, MOST_MESSAGES - waiting), self._hold_off if full else NO_TIME)
 
-    def _publish(self, messages: Sequence[Wakeup]) -> None:
-        """All in one pipeline. An error means that some of them may have been published: the rows come up again."""
-        with self._producer.batch(max_size=len(messages)):
-            for message in messages:
-                ids = [row.ref for row in message.rows]
-                dues = [row.due_at for row in message.rows]
-                lane = LANE[message.kind]
-                broker.wake(self._celery, self._producer, message.kind, lane, ids, dues, message.eta)
 
-    def _reconnect(self) -> None:
-        """A new connection: what the old one was doing when it broke is not known."""
-        self._connection.release()
-        self._connection = self._celery.connection_for_write()
-        self._producer = self._celery.amqp.Producer(self._connection, auto_declare=False)
+def _what(error: BaseException) -> str:
+    """The name of what went wrong: texts may hold addresses and credentials."""
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig else error.__cause__ or error
+    return type(cause).__name__

@@ -29,11 +29,11 @@ class Process:
     def __init__(self, name: str, command: list[str], environment: dict[str, str], folder: Path) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
-        self._ready = folder / f"{name}.ready"
+        self.ready_file = folder / f"{name}.ready"
         with self.log.open("ab") as output:
             self._popen = subprocess.Popen(
                 [sys.executable, "-m", *command],
-                env={**environment, "DUEHOOK_READY_FILE": str(self._ready)},
+                env={**environment, "DUEHOOK_READY_FILE": str(self.ready_file)},
                 stdout=output,
                 stderr=output,
                 cwd=ROOT,
@@ -49,7 +49,7 @@ class Process:
         return self._popen.poll() is None
 
     def wait_ready(self) -> "Process":
-        wait_until(lambda: self._ready.exists() or not self.running, deadline=30, what=f"{self.name} is ready")
+        wait_until(lambda: self.ready_file.exists() or not self.running, deadline=30, what=f"{self.name} is ready")
         assert self.running, f"{self.name} ended: {self.log.read_text()[-2000:]}"
         return self
 
@@ -97,6 +97,9 @@ class Service:
 
     def worker(self, *lanes: str) -> Process:
         return self.start("workers", "worker", *lanes)
+
+    def scan(self) -> Process:
+        return self.start("workers", "scan")
 
     def close(self) -> None:
         for process in self._processes:

@@ -4,20 +4,28 @@ Two transactions with nothing but the waking in between: whoever dies there leav
 is woken twice finds nothing to do the second time.
 """
 
+import random
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from uuid import UUID, uuid4
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
+from app.domain.fairness import shares
 from app.domain.wakeups import Adapter, Kind
 from app.ledger import outbox, service
 from app.ledger.database import in_transaction
-from app.ledger.outbox import Buckets, Taken
+from app.ledger.outbox import Buckets, Crowd, Room, Taken
 
 FOLLOW = 1.0  # seconds until another division of the work is noticed
+FRESH = timedelta(seconds=2)  # what fell due within it gets half of each share
+MOST_CROWDS = 2_000  # that share one window; the others have their turn after them
+CENSUS = 0.25  # seconds between two looks at who is waiting, or ten times what one costs
+CENSUS_PART = 10
+FIRST: Crowd = ("", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +36,35 @@ class Batch:
     rows: Sequence[Taken]
 
 
-class Taking:
-    """One adapter's side of the outbox; used by one thread."""
+@dataclass(slots=True)
+class Crowds:
+    """Who waits for more room of a kind than there is; `at` is when that was looked up last."""
 
-    def __init__(self, engine: Engine, adapter: Adapter, publish_lease: timedelta) -> None:
+    waiting: bool = False
+    who: list[Crowd] = field(default_factory=list)
+    at: float = -CENSUS
+    pause: float = CENSUS
+
+
+class Taking:
+    """One adapter's side of the outbox; used by one thread.
+
+    While there is room for all that is due, it is taken in order. When there is not, the room is shared: over the
+    tenants that wait, then over their endpoints, and half of each share is for what fell due just now. So a backlog
+    delays its own endpoint and nobody else.
+    """
+
+    def __init__(self, engine: Engine, adapter: Adapter, publish_lease: timedelta, horizon: timedelta) -> None:
         self._engine = engine
         self._adapter = adapter
         self._publish_lease = publish_lease
+        self._fresh = horizon + FRESH  # a look comes up that much before the work is due
         self._buckets = Buckets()
         self._followed = -FOLLOW
+        self._crowds = {kind: Crowds() for kind in Kind}
 
     def buckets(self) -> Buckets:
-        """This adapter's part of the work, at most `FOLLOW` seconds old; the two parts never overlap for longer."""
+        """This adapter's part of the work, at most `FOLLOW` seconds old; the two parts overlap no longer than that."""
         if time.monotonic() >= self._followed + FOLLOW:
             share = in_transaction(self._engine, service.scan_share)
             self._buckets = Buckets(end=share) if self._adapter is Adapter.SCAN else Buckets(first=share)
@@ -51,14 +76,14 @@ class Taking:
         """Whether the other adapter notices everything."""
         return self._buckets.first == self._buckets.end
 
-    def take(self, limits: Mapping[Kind, int]) -> Batch:
-        """What of our part must be looked at now, at most `limits` rows of each kind."""
+    def take(self, rooms: Mapping[Kind, Room]) -> Batch:
+        """What of our part must be looked at now and has room."""
         buckets, token = self.buckets(), uuid4()
-        if self.idle:
+        wanted = {kind: room for kind, room in rooms.items() if room.most > 0}
+        if self.idle or not wanted:
             return Batch(token, [])
-        return Batch(
-            token, in_transaction(self._engine, lambda connection: outbox.take(connection, token, limits, buckets))
-        )
+        rows = in_transaction(self._engine, lambda connection: self._take(connection, token, wanted, buckets))
+        return Batch(token, rows)
 
     def move(self, batch: Batch) -> None:
         """Somebody is woken: the rows come up again at the end of their publish lease if nothing has come of it."""
@@ -67,3 +92,42 @@ class Taking:
             in_transaction(
                 self._engine, lambda connection: outbox.move(connection, batch.token, refs, self._publish_lease)
             )
+
+    def look_at_published(self) -> int:
+        """What was published is lost: it comes up again at once. Returns how much that is."""
+        kinds, buckets, lease = list(Kind), self.buckets(), self._publish_lease
+        return in_transaction(
+            self._engine, lambda connection: outbox.look_at_published(connection, kinds, buckets, lease)
+        )
+
+    def _take(self, connection: Connection, token: UUID, rooms: Mapping[Kind, Room], buckets: Buckets) -> list[Taken]:
+        crowded = [kind for kind in rooms if self._crowds[kind].waiting]
+        fair = [each for kind in crowded for each in self._take_fairly(connection, token, kind, rooms[kind], buckets)]
+        given = Counter(row.kind for row in fair)
+        left = {kind: replace(room, most=room.most - given[kind]) for kind, room in rooms.items()}
+        rest = outbox.take(connection, token, left, buckets)
+        used = Counter(row.kind for row in rest)
+        for kind, room in left.items():
+            self._crowds[kind].waiting = used[kind] == room.most
+        return fair + rest
+
+    def _take_fairly(
+        self, connection: Connection, token: UUID, kind: Kind, room: Room, buckets: Buckets
+    ) -> list[Taken]:
+        who = self._census(connection, kind)
+        parts = zip(who, shares(who, room.most, random.random()), strict=True)
+        some = {crowd: share for crowd, share in parts if share}
+        if not some:
+            return []
+        return outbox.take_fairly(
+            connection, token, kind, some, fresh=self._fresh, hold_off=room.hold_off, buckets=buckets
+        )
+
+    def _census(self, connection: Connection, kind: Kind) -> Sequence[Crowd]:
+        crowds, now = self._crowds[kind], time.monotonic()
+        if now >= crowds.at + crowds.pause:
+            after = crowds.who[-1] if len(crowds.who) == MOST_CROWDS else FIRST
+            crowds.who = outbox.crowds(connection, kind, after, MOST_CROWDS)
+            crowds.at = time.monotonic()
+            crowds.pause = max(CENSUS, CENSUS_PART * (crowds.at - now))
+        return crowds.who

@@ -70,6 +70,24 @@ def set_scan_share(connection: Connection, share: int) -> None:
     connection.execute(_SET_SCAN_SHARE, {"share": share})
 
 
+_BROKER_EPOCH = text("/* service.broker_epoch */ SELECT broker_epoch FROM duehook.service")
+
+
+def broker_epoch(connection: Connection) -> str | None:
+    """The life of the broker that the published wake-ups are in; None before the first."""
+    epoch = connection.execute(_BROKER_EPOCH).scalar_one()
+    assert epoch is None or isinstance(epoch, str)
+    return epoch
+
+
+_SET_BROKER_EPOCH = text("/* service.set_broker_epoch */ UPDATE duehook.service SET broker_epoch = :epoch")
+
+
+def set_broker_epoch(connection: Connection, epoch: str) -> None:
+    """Remember it for every relay, those that start later too."""
+    connection.execute(_SET_BROKER_EPOCH, {"epoch": epoch})
+
+
 _NOW = text("/* service.now */ SELECT duehook.now()")
 
 

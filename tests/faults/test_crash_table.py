@@ -15,6 +15,7 @@ from app.core import events
 from app.domain.wakeups import Kind
 from app.ledger import outbox
 from app.ledger.database import in_transaction
+from app.ledger.outbox import Room
 from tests.ledgers import ROOM, TENANT, TERMS, deliveries_of, row, rows, some_events
 from tests.processes import Service
 from tests.receivers import Answer, Receiver
@@ -57,7 +58,7 @@ def test_rows_taken_by_a_relay_that_died_before_publishing_come_up_again(
 ) -> None:
     receiver.register(engine)
     some_events(engine, 3)
-    in_transaction(engine, lambda connection: outbox.take(connection, uuid4(), {Kind.DELIVERY: 100}))
+    in_transaction(engine, lambda connection: outbox.take(connection, uuid4(), {Kind.DELIVERY: Room(100)}))
     running.relay()
     running.worker("delivery")
     wait_until(lambda: all_delivered(engine, 3), deadline=30)

@@ -9,16 +9,17 @@ from app.core import deliveries as core
 from app.domain.states import Outcome
 from app.domain.wakeups import Kind
 from app.ledger import outbox
+from app.ledger.outbox import Room
 from tests.clock import Clock
 from tests.ledgers import TERMS, a_delivery, an_endpoint, claimed, ending, rows, some_events
 
-LIMITS = dict.fromkeys(Kind, 100)
+ROOMS = dict.fromkeys(Kind, Room(100))
 LEASE = timedelta(seconds=60)
 
 
 def take(engine: Engine, token: object = None) -> list[outbox.Taken]:
     with engine.begin() as connection:
-        return outbox.take(connection, token or uuid4(), LIMITS)  # type: ignore[arg-type]
+        return outbox.take(connection, token or uuid4(), ROOMS)  # type: ignore[arg-type]
 
 
 def looks(engine: Engine) -> list[object]:
@@ -61,8 +62,8 @@ def test_two_relays_take_different_rows(engine: Engine, clock: Clock) -> None:
     an_endpoint(engine)
     some_events(engine, 10)
     with engine.begin() as first, engine.begin() as second:
-        one = outbox.take(first, uuid4(), {Kind.DELIVERY: 6})
-        other = outbox.take(second, uuid4(), {Kind.DELIVERY: 6})
+        one = outbox.take(first, uuid4(), {Kind.DELIVERY: Room(6)})
+        other = outbox.take(second, uuid4(), {Kind.DELIVERY: Room(6)})
     assert (len(one), len(other)) == (6, 4)
     assert not {row.ref for row in one} & {row.ref for row in other}
 
@@ -82,7 +83,7 @@ def test_the_earliest_looks_are_taken_first_within_each_kind_s_limit(engine: Eng
     some_events(engine, 3)
     ids = rows(engine, "SELECT ref FROM duehook.outbox ORDER BY ref")
     with engine.begin() as connection:
-        taken = outbox.take(connection, uuid4(), {Kind.DELIVERY: 3, Kind.EVENT: 3})
+        taken = outbox.take(connection, uuid4(), {Kind.DELIVERY: Room(3), Kind.EVENT: Room(3)})
     assert sorted(each.ref for each in taken) == ids[:3]
 
 

@@ -17,6 +17,7 @@ from app.domain.states import DeliveryStatus, Outcome
 from app.domain.wakeups import Kind
 from app.ledger import deliveries, events, outbox, reservations
 from app.ledger.database import connect_engine
+from app.ledger.outbox import Buckets, Room
 from app.local.postgres import Postgres
 from tests.plain import Connection, column, rows, value
 
@@ -161,7 +162,17 @@ STATEMENTS: dict[str, tuple[Callable[[Engaged], object], set[str]]] = {
         {"deliveries_event_endpoint_key", "deliveries_pkey"},
     ),
     "outbox.take": (
-        lambda c: outbox.take(c, TOKEN, {Kind.DELIVERY: 100, Kind.RESERVATION: 100, Kind.EVENT: 100}),
+        lambda c: outbox.take(c, TOKEN, {Kind.DELIVERY: Room(100), Kind.RESERVATION: Room(100), Kind.EVENT: Room(100)}),
+        {"outbox_look", "outbox_pkey"},
+    ),
+    "outbox.take_fairly": (
+        lambda c: outbox.take_fairly(
+            c, TOKEN, Kind.DELIVERY, dict.fromkeys(outbox.crowds(c, Kind.DELIVERY, ("", 0), 10), 50), fresh=NOTHING
+        ),
+        {"outbox_fair", "outbox_pkey"},
+    ),
+    "outbox.look_at_published": (
+        lambda c: outbox.look_at_published(c, list(Kind), Buckets(first=10), timedelta(minutes=1)),
         {"outbox_look", "outbox_pkey"},
     ),
     "outbox.move": (
