@@ -68,7 +68,6 @@ def _settings(settings: Settings) -> dict[str, object]:
         "task_acks_late": True,
         "task_reject_on_worker_lost": True,  # acks_late alone drops the task when a child dies
         "worker_prefetch_multiplier": 1,  # a message that waits in one worker could run in another
-        "worker_consumer": "workers.consumer:Consumer",
         "worker_send_task_events": True,  # Flower
         "task_send_sent_event": False,  # a metric series per publishing process
         "worker_hijack_root_logger": False,
@@ -76,14 +75,13 @@ def _settings(settings: Settings) -> dict[str, object]:
         "task_create_missing_queues": False,
         "task_default_queue": Lane.UPKEEP,
         "task_queues": [Queue(lane.value, Exchange(lane.value), routing_key=lane.value) for lane in Lane],
-        "beat_scheduler": "celery.beat:Scheduler",  # its schedule is code; nothing to keep in a file
+        "beat_scheduler": "workers.beat:Sweeps",  # its schedule is code; nothing to keep in a file
         "beat_max_loop_interval": 5,
         "beat_schedule": {
             "audit": {
                 "task": AUDIT,
                 "schedule": settings.sweep_seconds,
-                # One that nobody took in time is not worth running: the next is on its way.
-                "options": {"queue": Lane.UPKEEP, "expires": settings.sweep_seconds},
+                "options": {"queue": Lane.UPKEEP},
             }
         },
     }

@@ -1,6 +1,7 @@
 """The one place where settings, database, keys and sender are put together for a process."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib.metadata import version
 from typing import Any
 
@@ -14,6 +15,8 @@ from app.core.dispatch import Dispatcher
 from app.core.requests import Requests
 from app.ledger import service
 from app.ledger.database import SESSION, connect_engine
+from app.ledger.outbox import LONGEST_PUBLISH_LEASE
+from app.ledger.reconciliation import Terms as UpkeepTerms
 from app.ledger.sealing import Sealer
 from app.sending.engine import Engine as Sender
 from app.sending.engine import Places
@@ -93,4 +96,13 @@ def make_dispatcher(runtime: Runtime, clock: LedgerClock) -> Dispatcher:
         places,
         Terms(settings.lease, settings.max_age),
         settings.max_retry_after,
+    )
+
+
+def upkeep_terms(settings: Settings) -> UpkeepTerms:
+    """What upkeep must know of the settings."""
+    return UpkeepTerms(
+        every=timedelta(seconds=settings.sweep_seconds),
+        longest=max(LONGEST_PUBLISH_LEASE, settings.publish_lease),
+        recent=min(timedelta(days=settings.retention_days), settings.max_age, UpkeepTerms().recent),
     )

@@ -21,6 +21,7 @@ QUICK = {  # small values are legal: what takes a minute in production takes a s
     "DUEHOOK_SWEEP_SECONDS": "1",
     "DUEHOOK_VISIBILITY_TIMEOUT_SECONDS": "20",
 }
+PATIENT = {"DUEHOOK_DEADLINE_SECONDS": "20", "DUEHOOK_LEASE_SECONDS": "30"}  # for who must not give up under load
 
 
 class Process:

@@ -1,13 +1,12 @@
-"""`duehook worker|beat|flower`: one process of Celery each."""
+"""`duehook worker|beat|flower`, one process of Celery each, and `duehook scan`, which loads none of it."""
 
 import os
 import sys
 
-from app.broker import make_celery
 from app.domain.wakeups import Lane
 from app.process import begin, end
 from app.settings import Settings, SettingsError
-from workers.lifecycle import prepare_beat, prepare_worker
+from workers.scan import scan
 
 THREADS = 4  # a task waits for room in the engine, so a few are enough; the engine itself is one loop
 
@@ -19,31 +18,38 @@ def main(role: str, *lanes: str) -> None:
         match role:
             case "worker":
                 worker(settings, list(lanes))
+            case "scan":
+                scan(settings)
             case "beat":
                 beat(settings)
             case "flower":
                 flower(settings)
             case _:
-                raise SettingsError(f"{role!r} is not a role: use worker, beat or flower")
+                raise SettingsError(f"{role!r} is not a role: use worker, scan, beat or flower")
     except SettingsError as error:
         end(role, error)
 
 
 def worker(settings: Settings, lanes: list[str]) -> None:
     """Consume the given lanes, or all of them, until told to stop."""
+    from app.broker import make_celery
+    from workers.lifecycle import run_worker
+
     for lane in lanes:
         if lane not in list(Lane):
             raise SettingsError(f"{lane!r} is not a lane: use {', '.join(Lane)}")
     queues = lanes or [lane.value for lane in Lane]
     celery = make_celery(settings)
-    prepare_worker(celery, settings, "-".join(queues))
     name = f"{'-'.join(lanes) or 'all'}-{os.getpid()}@%h"
     options = f"-P threads -c {THREADS} -E --without-gossip --without-mingle -l {settings.log_level}"
-    celery.worker_main(["worker", "-Q", ",".join(queues), "-n", name, *options.split()])
+    run_worker(celery, settings, queues, ["-Q", ",".join(queues), "-n", name, *options.split()])
 
 
 def beat(settings: Settings) -> None:
     """Send the sweeps, until told to stop; two at once are harmless."""
+    from app.broker import make_celery
+    from workers.lifecycle import prepare_beat
+
     celery = make_celery(settings)
     prepare_beat(celery, settings)
     celery.Beat(loglevel=settings.log_level).run()
@@ -51,6 +57,8 @@ def beat(settings: Settings) -> None:
 
 def flower(settings: Settings) -> None:
     """Show workers, tasks and queues at the API's host, to those who know the login; until told to stop."""
+    from app.broker import make_celery
+
     if settings.flower_login is None:
         raise SettingsError("DUEHOOK_FLOWER_LOGIN is not set; set it to user:password, or anybody could stop workers")
     celery = make_celery(settings)

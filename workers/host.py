@@ -1,44 +1,55 @@
-"""What one worker process is made of: a clock, a timer per kind, and for deliveries the engine."""
+"""What one worker process is made of: its presence, a timer per kind, and for deliveries the engine."""
 
 import math
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import structlog
+from sqlalchemy import exc
 from sqlalchemy.exc import DBAPIError
 
-from app.core import events, reconciliation, reservations
-from app.core.clock import LedgerClock
+from app.core import events, reservations
 from app.core.dispatch import Dispatcher
+from app.core.presence import Presence
 from app.core.sets import Looked
 from app.core.timer import Timer
+from app.core.upkeep import upkeep
 from app.domain.wakeups import AT_ONCE, Answer, Kind
 from app.ledger import outbox
-from app.ledger.database import in_transaction
-from app.runtime import Runtime, make_dispatcher
+from app.ledger.database import in_transaction, is_lost
+from app.runtime import Runtime, make_dispatcher, upkeep_terms
 
 log = structlog.get_logger("duehook.worker")
-CLOCK_SECONDS = 10.0
-AGAIN = 1.0  # seconds until an id is looked at again whose row and outbox row somebody holds
+AGAIN = 1.0  # seconds until an id is looked at again whose row and outbox row somebody holds, or without a database
 MOST = 500  # ids in one statement
+MOST_HELD = 50_000  # ids of a kind on the timer while the database is away; more wait for their publish lease
+LOST = (DBAPIError, exc.TimeoutError)
 
 
 class Host:
-    """Acts on wake-ups. `start` before the first, `stop` gives back what is not due yet."""
+    """Acts on wake-ups. `start` before the first, `stop` gives back what is not due yet.
 
-    def __init__(self, runtime: Runtime) -> None:
+    `heard`, given by who goes by the host's own clock, is told what `Presence` tells. While that clock is off nothing
+    is held or acted on here: what comes has its outbox row looked at at once, for others.
+    """
+
+    def __init__(
+        self, runtime: Runtime, role: str = "worker", heard: Callable[[str | None], None] | None = None
+    ) -> None:
         self._runtime = runtime
-        self._stopped = threading.Event()
+        self._role = role
+        self._heard = heard
         self._making = threading.Lock()
+        self._cut = False
         self._dispatcher: Dispatcher | None = None
         self._timers: dict[Kind, Timer] = {}
 
     def start(self) -> None:
         """Threads and connections; not before the process is the one that works."""
-        self.clock = LedgerClock(self._runtime.engine)
-        threading.Thread(target=self.clock.keep, args=(CLOCK_SECONDS, self._stopped), daemon=True).start()
+        self.presence = Presence(self._runtime.engine, self._role, self._hear if self._heard else None)
+        self.clock = self.presence.clock
 
     def wake(self, kind: Kind, ids: Sequence[int], dues: Sequence[int]) -> None:
         """Act on what is due, hold the rest until it is; `dues` in microseconds since 1970.
@@ -46,6 +57,9 @@ class Host:
         Returns when every id is claimed, answered, or held by a timer whose outbox rows come up again: only then may
         its message be acknowledged.
         """
+        if self.presence.unready:
+            self._look_at_once(ids)
+            return
         now = math.inf if kind in AT_ONCE else self.clock.time()
         later = [(due / 1e6, each) for each, due in zip(ids, dues, strict=True) if due / 1e6 > now]
         if later:
@@ -54,28 +68,54 @@ class Host:
         if due := [each for each in ids if each not in waiting]:
             self._act(kind, due)
 
+    def room(self, kind: Kind) -> int:
+        """How many more ids of a kind it could act on now without waiting."""
+        if kind is not Kind.DELIVERY:
+            return MOST
+        return self._runtime.settings.max_in_flight if self._dispatcher is None else self._dispatcher.room
+
+    def held(self, kind: Kind) -> int:
+        """How many ids of a kind wait on its timer."""
+        return len(self._timers.get(kind, ()))
+
     def audit(self) -> dict[str, int]:
-        """One bounded stretch of the audit; what it repaired is logged."""
-        repairs = reconciliation.audit(self._runtime.engine)
-        if repairs:
-            log.warning("repaired", **repairs)
-        return dict(repairs)
+        """Upkeep for a moment; what it repaired is logged."""
+        return dict(upkeep(self._runtime.engine, upkeep_terms(self._runtime.settings)))
+
+    def hurry(self) -> None:
+        """`stop` is near: what finds no room to be sent goes back at once, and nobody waits for it."""
+        if self._dispatcher is not None:
+            self._dispatcher.hurry()
 
     def stop(self) -> None:
         """Let what is in the air end and have the outbox look at what was held: nothing waits for this process."""
-        self._stopped.set()
-        held = [each for timer in self._timers.values() for each in timer.stop()]
-        if held:
-            self._look_at_once(held)
+        self.hurry()
+        self._look_at_once([each for timer in self._timers.values() for each in timer.stop()])
         if self._dispatcher is not None:
-            self._dispatcher.stop()
+            self._dispatcher.stop(lambda: self._cut)
+        self.presence.stop()
         self._runtime.close()
 
+    def cut(self) -> None:
+        """Have `stop` wait for nothing, also one that waits already: leases end what is in the air then.
+
+        No more than a flag: for a signal's handler, which may have interrupted whoever holds a lock.
+        """
+        self._cut = True
+
+    def _hear(self, unready: str | None) -> None:
+        if unready:
+            self._look_at_once([each for timer in list(self._timers.values()) for each in timer.drop()])
+        if self._heard:
+            self._heard(unready)
+
     def _look_at_once(self, ids: Sequence[int]) -> None:
+        if not ids:
+            return
         try:
             in_transaction(self._runtime.engine, lambda connection: outbox.look_sooner(connection, ids, timedelta()))
-        except DBAPIError as error:  # their publish leases end anyway; what is in the air must still be waited for
-            log.warning("held_until_publish_lease", ids=len(ids), error=type(error.orig).__name__)
+        except LOST as error:  # their publish leases end anyway; what is in the air must still be waited for
+            log.warning("held_until_publish_lease", ids=len(ids), error=type(error).__name__)
 
     def _timer(self, kind: Kind) -> Timer:
         with self._making:
@@ -92,12 +132,27 @@ class Host:
             log.exception("wakeup_failed", kind=kind, ids=len(ids))
 
     def _act(self, kind: Kind, ids: Sequence[int]) -> None:
-        looked = self._look(kind, ids)
+        try:
+            looked = self._look(kind, ids)
+        except LOST as error:
+            if isinstance(error, DBAPIError) and not is_lost(error):
+                raise
+            self._wait_for_the_database(kind, ids, error)
+            return
         counts = Counter(looked.answers.values())
         log.info("woken", kind=kind, **{answer.value: number for answer, number in counts.items()})
         if looked.again:
-            at = self.clock.time() + AGAIN
-            self._timer(kind).add((at, each) for each in looked.again)
+            self._look_again(kind, looked.again)
+
+    def _look_again(self, kind: Kind, ids: Sequence[int]) -> None:
+        at = self.clock.time() + AGAIN
+        self._timer(kind).add((at, each) for each in ids)
+
+    def _wait_for_the_database(self, kind: Kind, ids: Sequence[int], error: Exception) -> None:
+        """A restart of it then costs a second or two. Without this the ids would wait for their publish lease."""
+        room = max(0, MOST_HELD - self.held(kind))
+        log.warning("database_away", kind=kind, ids=len(ids), held=min(room, len(ids)), error=type(error).__name__)
+        self._look_again(kind, ids[:room])
 
     def _look(self, kind: Kind, ids: Sequence[int]) -> Looked:
         match kind:

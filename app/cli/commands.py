@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import typer
 
-from app.cli import keys, programs
+from app.cli import keys, programs, wakeups
 from app.cli.bench import bench
 from app.cli.migrate import migrate
 from app.cli.showing import demo
@@ -20,6 +20,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     programs.api: "duehook api",
     programs.relay: "duehook relay",
     programs.worker: "duehook worker expiry upkeep",
+    programs.scan: "duehook scan",
     programs.beat: "duehook beat",
     programs.flower: "duehook flower",
 }
@@ -34,3 +35,4 @@ app = typer.Typer(
 for command, example in EXAMPLES.items():
     app.command(epilog=f"Example: {example}")(command)
 app.add_typer(keys.app, name="keys")
+app.add_typer(wakeups.app, name="wakeups")

@@ -1,4 +1,4 @@
-"""`api`, `relay`, `worker`, `beat`, `flower`: each becomes its program, so that signals go straight to it."""
+"""`api`, `relay`, `worker`, `scan`, `beat`, `flower`: each becomes its program, so that signals go straight to it."""
 
 import os
 from typing import Annotated, NoReturn
@@ -28,6 +28,11 @@ def worker(lanes: Annotated[list[str] | None, typer.Argument(metavar="LANE")] = 
         if lane not in list(Lane):
             wrong_use(f"{lane!r} is not a lane: use {', '.join(Lane)}.")
     _become("worker", *(lanes or []))
+
+
+def scan() -> None:
+    """Notice and do what is due without a broker, as far as `duehook wakeups` says; rest otherwise."""
+    _become("scan")
 
 
 def beat() -> None:

@@ -16,7 +16,7 @@ from app.core.sets import Looked, look
 from app.domain.states import DeliveryStatus
 from app.domain.wakeups import Answer
 from app.ledger import deliveries
-from app.ledger.database import in_transaction, is_lost
+from app.ledger.database import in_transaction, is_impatient, is_lost
 from app.ledger.deliveries import Claim, Ending
 
 log = structlog.get_logger("duehook.core")
@@ -77,15 +77,17 @@ def claim(engine: Engine, ids: Sequence[int], terms: Terms, room: Room) -> Claim
 def record(engine: Engine, endings: Sequence[Ending], *, max_age: timedelta) -> dict[int, DeliveryStatus]:
     """End claims with what came of them, in one statement; returns the states of those that the tokens ended.
 
-    What is missing from the answer belongs to somebody newer. One ending that the database refuses never loses the
-    others: the set is halved until it is alone, and then kept without what the receiver said. Raises when the
-    database is lost; repeating is safe, the same token records once.
+    What is `leased` still was locked by somebody: record it again. What is missing belongs to somebody newer. One
+    ending that the database refuses never loses the others: the set is halved until it is alone, and then kept
+    without what the receiver said. Raises when the database is lost; repeating is safe, the same token records once.
     """
     try:
         return in_transaction(engine, lambda connection: deliveries.record(connection, endings, max_age=max_age))
     except DBAPIError as error:
         if is_lost(error):
             raise
+        if len(endings) == 1 and is_impatient(error):
+            return {endings[0].delivery: DeliveryStatus.LEASED}
         if len(endings) == 1:
             return _record_bare(engine, endings[0], error, max_age)
     middle = len(endings) // 2
@@ -100,6 +102,13 @@ def _record_bare(engine: Engine, ending: Ending, error: DBAPIError, max_age: tim
     if bare == ending:
         raise error
     return record(engine, [bare], max_age=max_age)
+
+
+def renew(engine: Engine, claims: Mapping[int, UUID], lease: timedelta) -> list[int]:
+    """Let claims (token by delivery) hold for `lease` from now; returns those that are ours still, and were free."""
+    return in_transaction(
+        engine, lambda connection: deliveries.renew(connection, list(claims), list(claims.values()), lease)
+    )
 
 
 def give_back(engine: Engine, claims: Iterable[Claim], *, after: timedelta = timedelta()) -> list[int]:

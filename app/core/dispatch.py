@@ -1,16 +1,19 @@
 """From a wake-up of deliveries to recorded outcomes: claim what has room → send → record by token.
 
 Room is taken before the claim, so that no claim waits anywhere while its lease runs. What could not be recorded
-because the database was away is kept and tried again; if this process dies first, the leases end and heal.
+because the database was away is kept and tried again, before anything else is claimed or renewed; if this process
+dies first, the leases end and heal.
 """
 
+import math
 import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from uuid import UUID
 
 import structlog
 from sqlalchemy import Engine as Database
@@ -19,6 +22,7 @@ from sqlalchemy.exc import DBAPIError
 from app.core import deliveries, endpoints
 from app.core.clock import LedgerClock
 from app.core.deliveries import Room, Terms
+from app.core.leases import Leases
 from app.core.requests import Request, Requests
 from app.core.sets import Looked
 from app.core.threads import start_vital
@@ -37,9 +41,11 @@ PATIENCE = 5.0  # seconds that a wake-up waits for room before its ids go back
 MOST_RECORDS = 200  # outcomes in one statement
 GATHER = 0.003  # seconds that the first outcome waits for others
 SEALED = timedelta(seconds=30)  # until another process, with the right keys, may have it
+LOOK = 0.1  # seconds between two looks at whether the wait for what is in the air is cut
 ABOUT_ENDPOINT = (Outcome.GONE, Outcome.REJECTED)
 STATUS = {Done: DeliveryStatus.DELIVERED, Again: DeliveryStatus.SCHEDULED, Bury: DeliveryStatus.DEAD}
-TROUBLE = (0.05, 2.0)  # seconds between tries to record while the database is away
+TROUBLE = (0.05, 0.5)  # seconds between tries to record while the database is away
+LOCKED = 0.05  # seconds between tries to record what somebody's open transaction holds
 
 
 class Dispatcher:
@@ -63,8 +69,18 @@ class Dispatcher:
         self._max_retry_after = max_retry_after
         self._claiming = threading.Lock()
         self._sent: queue.SimpleQueue[Sent[Request] | None] = queue.SimpleQueue()
+        self._caught_up = threading.Event()  # no outcome waits for a database that was away
+        self._caught_up.set()
+        self._leases = Leases(
+            self._renew, lease=terms.lease.total_seconds(), deadline=requests.deadline.total_seconds()
+        )
         self._recorder = start_vital("recorder", self._record_all)
         self._engine = make_engine(self._sent.put)
+
+    @property
+    def room(self) -> int:
+        """How many more could be sent now."""
+        return self._free(0, 0)
 
     def deliver(self, ids: Sequence[int]) -> Looked:
         """Claim and start what is due of `ids`, as room comes free; what finds none in time goes back."""
@@ -73,19 +89,34 @@ class Dispatcher:
         until = time.monotonic() + PATIENCE
         with self._claiming:
             while left:
-                free = self._places.free(len(left), max(0.0, until - time.monotonic()))
+                free = self._free(len(left), until)
                 some, left = (left[:free], left[free:]) if free else (left, [])
                 one = self._claim(some, free)
                 looked.answers |= one.answers
                 looked.again += one.again
         return looked
 
+    def _free(self, wanted: int, until: float) -> int:
+        """Places that are free in time; none while outcomes wait for a database that was away.
+
+        Their leases may have ended meanwhile, and it must not be this very process that claims them again.
+        """
+        if not self._caught_up.wait(max(0.0, until - time.monotonic())):
+            return 0
+        return self._places.free(wanted, max(0.0, until - time.monotonic()))
+
     def _claim(self, ids: Sequence[int], free: int) -> Looked:
         room = Room(total=free, each=self._places.each, of=self._places.free_of())
+        claimed_at = time.monotonic()
         claimed = deliveries.claim(self._database, ids, self._terms, room)
         if claimed.claims:
             prepared = self._requests.prepare(claimed.claims, self._clock.now())
+            if time.monotonic() >= claimed_at + self._terms.lease.total_seconds():
+                log.warning("lease_ended_before_the_send", claims=len(claimed.claims))
+                deliveries.give_back(self._database, claimed.claims)  # somebody else may have sent them by now
+                return claimed.looked
             self._places.take([send.endpoint for send in prepared.sends])
+            self._leases.keep([send.subject.claim for send in prepared.sends], claimed_at)
             self._engine.start(prepared.sends)
             if prepared.sealed:
                 deliveries.give_back(self._database, prepared.sealed, after=SEALED)
@@ -113,34 +144,56 @@ class Dispatcher:
         for claim, why in unsendable:
             log.error("unsendable", delivery=public_id("dlv", claim.delivery), why=why)
 
-    def stop(self) -> None:
-        """Wait for what is in the air, record it, end; the rest comes up again when its lease ends."""
-        self._places.drain(self._requests.deadline.total_seconds() + PATIENCE)
+    def _renew(self, tokens: Mapping[int, UUID]) -> Collection[int]:
+        if not self._caught_up.is_set():
+            return ()
+        try:
+            renewed = deliveries.renew(self._database, tokens, self._terms.lease)
+        except DBAPIError as error:  # tried again in a moment, for as long as the sends may take
+            log.warning("renewal_failed", error=type(error.orig).__name__, leases=len(tokens))
+            return ()
+        log.info("renewed", leases=len(renewed), of=len(tokens))
+        return renewed
+
+    def hurry(self) -> None:
+        """The end is near: what finds no room goes back at once."""
+        self._places.hurry()
+
+    def stop(self, cut: Callable[[], bool] = lambda: False) -> None:
+        """Wait for what is in the air, or until `cut`; record it, end; the rest comes up again when its lease ends."""
+        until = time.monotonic() + self._requests.deadline.total_seconds() + PATIENCE
+        while not cut() and time.monotonic() < until and not self._places.drain(LOOK):
+            pass
+        self._leases.stop()
         self._engine.stop()
         self._sent.put(None)
         self._recorder.join(PATIENCE)
 
     def _record_all(self) -> None:
-        while batch := self._next_batch():
-            self._record(batch)
+        locked: list[Sent[Request]] = []
+        while batch := self._next_batch(locked):
+            locked = self._record(batch)
 
-    def _next_batch(self) -> list[Sent[Request]]:
-        """Waits for an outcome, then a moment for others; empty when stopped."""
-        batch: list[Sent[Request]] = []
-        until: float | None = None
-        while len(batch) < MOST_RECORDS:
+    def _next_batch(self, locked: Sequence[Sent[Request]]) -> list[Sent[Request]]:
+        """Waits for an outcome, then a moment for others; what was `locked` comes again after a moment anyway.
+
+        Empty when stopped.
+        """
+        batch, until = list(locked), time.monotonic() + LOCKED if locked else math.inf
+        while len(batch) < len(locked) + MOST_RECORDS:
             try:
-                one = self._sent.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+                one = self._sent.get(timeout=None if until == math.inf else max(0.0, until - time.monotonic()))
             except queue.Empty:
                 break
             if one is None:
                 self._sent.put(None)
-                break
+                return batch if len(batch) > len(locked) else []
             batch.append(one)
-            until = until or time.monotonic() + GATHER
+            until = min(until, time.monotonic() + GATHER)
         return batch
 
-    def _record(self, batch: Sequence[Sent[Request]]) -> None:
+    def _record(self, batch: Sequence[Sent[Request]]) -> list[Sent[Request]]:
+        """Records until the database has taken it; returns what somebody's open transaction holds."""
         endings = [self._ending(one) for one in batch]
         pause = TROUBLE[0]
         while True:
@@ -148,12 +201,21 @@ class Dispatcher:
                 states = deliveries.record(self._database, endings, max_age=self._terms.max_age)
                 break
             except DBAPIError as error:  # the same tokens again are safe: what was recorded is found recorded
+                self._caught_up.clear()
                 log.warning("record_waits", error=type(error.orig).__name__, endings=len(endings), seconds=pause)
                 time.sleep(pause)
                 pause = min(pause * 2, TROUBLE[1])
-        self._places.give([one.send.endpoint for one in batch])
-        self._tell(batch, endings, states)
-        for one, ending in zip(batch, endings, strict=True):
+        if self._sent.empty():
+            self._caught_up.set()
+        locked = {each for each, state in states.items() if state is DeliveryStatus.LEASED}
+        self._end([pair for pair in zip(batch, endings, strict=True) if pair[1].delivery not in locked], states)
+        return [one for one in batch if one.send.subject.claim.delivery in locked]
+
+    def _end(self, ended: Sequence[tuple[Sent[Request], Ending]], states: Mapping[int, DeliveryStatus]) -> None:
+        self._leases.drop([one.send.subject.claim for one, _ in ended])
+        self._places.give([one.send.endpoint for one, _ in ended])
+        self._tell(ended, states)
+        for one, ending in ended:
             if ending.outcome in ABOUT_ENDPOINT and ending.delivery in states:
                 self._hear(one.send.endpoint, one.send.subject.revision, ending.outcome)
 
@@ -165,7 +227,7 @@ class Dispatcher:
 
     def _ending(self, sent: Sent[Request]) -> Ending:
         request, exchange = sent.send.subject, sent.exchange
-        started, ended = (datetime.fromtimestamp(at + self._clock.offset, UTC) for at in (sent.started, sent.ended))
+        started, ended = (self._clock.at(at) for at in (sent.started, sent.ended))
         hint = parse_retry_after(exchange.retry_after, ended) if isinstance(exchange, Answered) else None
         outcome = outcome_of(exchange)
         judged = verdict(
@@ -199,10 +261,8 @@ class Dispatcher:
             retry_after=hint,
         )
 
-    def _tell(
-        self, batch: Sequence[Sent[Request]], endings: Sequence[Ending], states: dict[int, DeliveryStatus]
-    ) -> None:
-        for one, ending in zip(batch, endings, strict=True):
+    def _tell(self, ended: Sequence[tuple[Sent[Request], Ending]], states: Mapping[int, DeliveryStatus]) -> None:
+        for one, ending in ended:
             log.info(
                 "attempt",
                 delivery=public_id("dlv", ending.delivery),

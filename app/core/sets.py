@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app.domain.wakeups import Answer
 from app.ledger import outbox
-from app.ledger.database import in_transaction, is_lost
+from app.ledger.database import in_transaction, is_impatient, is_lost
 
 log = structlog.get_logger("duehook.core")
 PAUSE = timedelta(seconds=1)
@@ -38,6 +38,8 @@ def look(engine: Engine, ids: Sequence[int], act: Callable[[Connection, Sequence
     except DBAPIError as error:
         if is_lost(error):
             raise
+        if len(ids) == 1 and is_impatient(error):
+            return Looked({ids[0]: Answer.LOCKED}, list(ids))
         if len(ids) == 1:
             log.error("row_refused", ref=ids[0], error=type(error.orig).__name__, exc_info=True)
             return Looked({ids[0]: Answer.FAILED})

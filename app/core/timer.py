@@ -38,13 +38,20 @@ class Timer:
     def __len__(self) -> int:
         return len(self._heap)
 
+    def drop(self) -> list[int]:
+        """Hold nothing any more; returns the ids that were held."""
+        with self._changed:
+            ids = [each for _, each in self._heap]
+            self._heap.clear()
+            return ids
+
     def stop(self) -> list[int]:
         """Stop, wait for the act in progress, and return the ids that were not due yet."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
         self._thread.join()
-        return [each for _, each in self._heap]
+        return self.drop()
 
     def _run(self) -> None:
         while (ids := self._wait()) is not None:

@@ -80,3 +80,8 @@ def is_lost(error: DBAPIError) -> bool:
     """
     state = sqlstate(error)
     return state is None or error.connection_invalidated or state[:2] in ("08", "53") or state[:3] == "57P"
+
+
+def is_impatient(error: DBAPIError) -> bool:
+    """Whether a statement was given up because it waited too long (55P03, 57014): that says nothing about its rows."""
+    return sqlstate(error) in ("55P03", "57014")

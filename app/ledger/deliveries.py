@@ -142,8 +142,10 @@ class Ending:
     retry_after: timedelta | None = None
 
 
-# The token alone decides. Locked in order first, because a cancel or a deletion locks many of them too. A cancel
-# that was asked for while it was in the air, and the age, are decided from this row.
+# The token alone decides. Locked in order first, because a cancel or a deletion locks many of them too; what somebody
+# holds is passed over, so that one open transaction does not hold up the outcomes of two hundred others until their
+# leases end. A cancel that was asked for while it was in the air, and the age, are decided from the row as the lock
+# found it: the snapshot may be older than a cancel that has just been committed.
 _RECORD = text("""/* deliveries.record */
     WITH told AS MATERIALIZED (
         SELECT * FROM unnest(
@@ -155,18 +157,17 @@ _RECORD = text("""/* deliveries.record */
         ) AS t(id, token, status, outcome, started_at, ended_at, after, reason, status_code, address, key_ids, error,
                excerpt, location, retry_after)),
     mine AS MATERIALIZED (
-        SELECT d.id FROM duehook.deliveries d JOIN told t ON t.id = d.id AND t.token = d.token
-         WHERE d.id = ANY (CAST(:ids AS bigint[])) ORDER BY d.id FOR UPDATE OF d),
+        SELECT d.id, t.token, t.status, t.after, t.reason, d.cancel_requested, d.age_from
+          FROM duehook.deliveries d JOIN told t ON t.id = d.id AND t.token = d.token
+         WHERE d.id = ANY (CAST(:ids AS bigint[])) ORDER BY d.id FOR UPDATE OF d SKIP LOCKED),
     judged AS MATERIALIZED (
-        SELECT d.id, t.token, now.at, now.at + t.after AS next_attempt_at, CASE
-                WHEN t.status = 'delivered' THEN 'delivered'
-                WHEN d.cancel_requested THEN 'cancelled'
-                WHEN t.status = 'scheduled' AND now.at + t.after >= d.age_from + :max_age THEN 'dead'
-                ELSE t.status END AS status,
-               CASE WHEN t.status = 'scheduled' THEN 'age_exhausted' ELSE t.reason END AS reason
-          FROM duehook.deliveries d JOIN told t ON t.id = d.id AND t.token = d.token,
-               (SELECT duehook.now() AS at OFFSET 0) now
-         WHERE d.id = ANY (ARRAY(SELECT id FROM mine))),
+        SELECT m.id, m.token, now.at, now.at + m.after AS next_attempt_at, CASE
+                WHEN m.status = 'delivered' THEN 'delivered'
+                WHEN m.cancel_requested THEN 'cancelled'
+                WHEN m.status = 'scheduled' AND now.at + m.after >= m.age_from + :max_age THEN 'dead'
+                ELSE m.status END AS status,
+               CASE WHEN m.status = 'scheduled' THEN 'age_exhausted' ELSE m.reason END AS reason
+          FROM mine m, (SELECT duehook.now() AS at OFFSET 0) now),
     ended AS (
         UPDATE duehook.deliveries d
            SET status = j.status, step = least(d.step + 1, 32767), abandoned = 0, next_attempt_at = j.next_attempt_at,
@@ -184,11 +185,17 @@ _RECORD = text("""/* deliveries.record */
           FROM ended e JOIN told t USING (id))
     SELECT id, status FROM ended""")
 
+_STILL = text("""/* deliveries.still_leased */
+    SELECT d.id FROM duehook.deliveries d
+      JOIN unnest(CAST(:ids AS bigint[]), CAST(:tokens AS uuid[])) AS t(id, token) ON t.id = d.id AND t.token = d.token
+     WHERE d.id = ANY (CAST(:ids AS bigint[]))""")
+
 
 def record(connection: Connection, endings: Sequence[Ending], *, max_age: timedelta) -> dict[int, DeliveryStatus]:
     """End claims with what came of them; returns the state of those that the tokens ended.
 
-    A delivery that is missing from the answer has been re-claimed, or was recorded before by the same token (a
+    One that is `leased` still is locked by somebody's open transaction: nothing is written, record it again. A
+    delivery that is missing from the answer has been re-claimed, or was recorded before by the same token (a
     COMMIT whose answer was lost): somebody newer owns it, and nothing is written. A lapsed lease that nobody
     re-claimed still records.
     """
@@ -210,7 +217,11 @@ def record(connection: Connection, endings: Sequence[Ending], *, max_age: timede
         "hints": [ending.retry_after for ending in endings],
         "max_age": max_age,
     }
-    return {row.id: DeliveryStatus(row.status) for row in connection.execute(_RECORD, parameters)}
+    states = {row.id: DeliveryStatus(row.status) for row in connection.execute(_RECORD, parameters)}
+    if missing := {ending.delivery: ending.token for ending in endings if ending.delivery not in states}:
+        parameters = {"ids": list(missing), "tokens": list(missing.values())}
+        states |= dict.fromkeys(connection.execute(_STILL, parameters).scalars(), DeliveryStatus.LEASED)
+    return states
 
 
 def _storable(words: str | None) -> str | None:
@@ -233,6 +244,30 @@ _GIVE_BACK = text("""/* deliveries.give_back */
 def give_back(connection: Connection, ids: Sequence[int], *, token: UUID, after: timedelta) -> list[int]:
     """End claims that were never sent: due again in `after`, no attempt recorded, same step; returns them."""
     return list(connection.execute(_GIVE_BACK, {"ids": list(ids), "token": token, "after": after}).scalars())
+
+
+# The token alone decides, as it does for the outcome: only a leased row has one. What somebody holds is passed over:
+# while he holds it nobody can claim it, and who waited for him would let the leases of the others end.
+_RENEW = text("""/* deliveries.renew */
+    WITH mine AS MATERIALIZED (
+        SELECT d.id FROM duehook.deliveries d
+          JOIN unnest(CAST(:ids AS bigint[]), CAST(:tokens AS uuid[])) AS t(id, token)
+            ON t.id = d.id AND t.token = d.token
+         WHERE d.id = ANY (CAST(:ids AS bigint[])) ORDER BY d.id FOR UPDATE OF d SKIP LOCKED)
+    UPDATE duehook.deliveries SET lease_until = now.at + :lease, updated_at = now.at
+      FROM (SELECT duehook.now() AS at OFFSET 0) now
+     WHERE id = ANY (ARRAY(SELECT id FROM mine))
+    RETURNING id""")
+
+
+def renew(connection: Connection, ids: Sequence[int], tokens: Sequence[UUID], lease: timedelta) -> list[int]:
+    """Let claims hold for `lease` from now, each by its own token; returns those that do.
+
+    What is missing belongs to somebody newer, has ended, or is locked by somebody: nothing of it is touched, and a
+    repeat may find it free. A lapsed lease that nobody re-claimed is renewed, as it would record.
+    """
+    parameters = {"ids": list(ids), "tokens": list(tokens), "lease": lease}
+    return list(connection.execute(_RENEW, parameters).scalars())
 
 
 _CANCEL = text("""/* deliveries.cancel_of_event */

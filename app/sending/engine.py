@@ -34,7 +34,7 @@ class Send(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Sent(Generic[T]):
-    """What came of it; times are seconds since 1970 by this machine's clock."""
+    """What came of it; times are by `time.monotonic()`, for a machine's clock may be set in between."""
 
     send: Send[T]
     exchange: Exchange
@@ -50,6 +50,7 @@ class Places:
         self.each = each
         self._limits: dict[int, int] = {}
         self._used: Counter[int] = Counter()
+        self._hurried = False
         self._changed = threading.Condition()
 
     def limit(self, endpoint: int, limit: int | None) -> None:
@@ -80,8 +81,14 @@ class Places:
         """How many places are free; waits up to `patience` seconds until it is `wanted`, or half of all."""
         enough = min(wanted, max(1, self.total // 2))
         with self._changed:
-            self._changed.wait_for(lambda: self.total - self.used >= enough, patience)
+            self._changed.wait_for(lambda: self._hurried or self.total - self.used >= enough, patience)
             return max(0, self.total - self.used)
+
+    def hurry(self) -> None:
+        """From now on nobody waits for a free place, also who waits already."""
+        with self._changed:
+            self._hurried = True
+            self._changed.notify_all()
 
     def free_of(self) -> Mapping[int, int]:
         """The free places of endpoints where they are not the common limit."""
@@ -147,7 +154,7 @@ class Engine(Generic[T]):
             task.add_done_callback(self._sends.discard)
 
     async def _send(self, send: Send[T]) -> None:
-        started = time.time()
+        started = time.monotonic()
         deadline = self._loop.time() + self._deadline
         exchange = await self._transport.send(send.origin, send.head, send.body, deadline)
-        self._told(Sent(send, exchange, started, time.time()))
+        self._told(Sent(send, exchange, started, time.monotonic()))

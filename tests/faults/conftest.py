@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from tests.clock import clock
 from tests.processes import Service, service
 from tests.receivers import Receiver
+
+__all__ = ["clock", "receiver", "running"]
 
 
 @pytest.fixture

@@ -1,19 +1,27 @@
 """Claim, record, give back, cancel: what each answers, and what it leaves behind."""
 
+import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine, text
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.event import listens_for
 
 from app.core import deliveries as core
-from app.core import events
+from app.core import endpoints, events
 from app.core.deliveries import Room
 from app.domain.states import DeadReason, DeliveryStatus, Outcome
 from app.domain.wakeups import Answer
-from app.ledger.deliveries import Cancelled, Claim, Ending
+from app.ledger.database import SESSION, connect_engine
+from app.ledger.deliveries import Cancelled, Claim, Ending, cancel_of_event
 from tests.clock import Clock
+from tests.conftest import Connect
 from tests.ledgers import (
     ROOM,
     TENANT,
@@ -28,10 +36,22 @@ from tests.ledgers import (
     rows,
     some_events,
 )
+from tests.races.harness import Race, race
+from tests.recording import slow_recording
+
+
+@pytest.fixture
+def racing(database_url: str, clock: Clock) -> Iterator[Race]:
+    with race(database_url) as running:
+        yield running
 
 
 def record(engine: Engine, *endings: Ending) -> dict[int, DeliveryStatus]:
     return core.record(engine, endings, max_age=TERMS.max_age)
+
+
+def renew(engine: Engine, *claims: Claim) -> list[int]:
+    return sorted(core.renew(engine, {claim.delivery: claim.token for claim in claims}, TERMS.lease))
 
 
 def answers(engine: Engine, *ids: int, room: Room = ROOM) -> dict[int, Answer]:
@@ -270,3 +290,224 @@ def test_a_claim_names_its_delivery_once(engine: Engine, clock: Clock) -> None:
     delivery = a_delivery(engine)
     claims: list[Claim] = list(core.claim(engine, [delivery, delivery], TERMS, ROOM).claims)
     assert [claim.delivery for claim in claims] == [delivery]
+
+
+def some_deliveries(engine: Engine, count: int) -> list[int]:
+    """Due now, all of one endpoint."""
+    an_endpoint(engine)
+    return [deliveries_of(engine, event)[0] for event in some_events(engine, count)]
+
+
+def locked(connect: Connect, delivery: int, table: str = "deliveries", key: str = "id") -> Any:
+    """An open transaction that holds the row."""
+    holder = connect()
+    query = f"SELECT FROM duehook.{table} WHERE {key} = %s FOR UPDATE"
+    assert holder.execute(query.encode(), [delivery]).rowcount == 1
+    return holder
+
+
+def test_a_renewal_moves_the_end_of_the_lease_with_its_wake_up_and_nothing_else(engine: Engine, clock: Clock) -> None:
+    (claim,) = claimed(engine, a_delivery(engine))
+    before = row(engine, "deliveries", "id", claim.delivery)
+    wakeup = row(engine, "outbox", "ref", claim.delivery)
+    clock.advance(seconds=30)
+    end = clock.now + TERMS.lease
+    assert renew(engine, claim) == [claim.delivery]
+    assert row(engine, "deliveries", "id", claim.delivery) == before | {"lease_until": end, "updated_at": clock.now}
+    assert row(engine, "outbox", "ref", claim.delivery) == wakeup | {"due_at": end, "look_at": end}
+    clock.advance(seconds=44)
+    assert answers(engine, claim.delivery) == {claim.delivery: Answer.HELD}
+    clock.advance(seconds=1)
+    assert answers(engine, claim.delivery) == {claim.delivery: Answer.TAKEN}
+
+
+def test_a_claim_that_was_claimed_anew_is_not_renewed_and_neither_is_the_newer_one(
+    engine: Engine, clock: Clock
+) -> None:
+    (older,) = claimed(engine, a_delivery(engine))
+    clock.advance(seconds=45)
+    (newer,) = claimed(engine, older.delivery)
+    end = clock.now + TERMS.lease
+    clock.advance(seconds=10)
+    assert renew(engine, older) == []
+    assert row(engine, "deliveries", "id", older.delivery)["lease_until"] == end
+    assert renew(engine, newer) == [newer.delivery]
+
+
+def test_each_claim_is_renewed_by_its_own_token(engine: Engine, clock: Clock) -> None:
+    ids = some_deliveries(engine, 2)
+    (first,), (second,) = (claimed(engine, each) for each in ids)
+    assert renew(engine, replace(first, token=second.token), replace(second, token=first.token)) == []
+    assert renew(engine, first, second) == ids
+
+
+def test_a_lapsed_lease_that_nobody_re_claimed_is_renewed(engine: Engine, clock: Clock) -> None:
+    (claim,) = claimed(engine, a_delivery(engine))
+    clock.advance(seconds=60)
+    assert renew(engine, claim) == [claim.delivery]
+    assert answers(engine, claim.delivery) == {claim.delivery: Answer.HELD}
+
+
+def test_what_has_ended_is_not_renewed(engine: Engine, clock: Clock) -> None:
+    claims = claimed(engine, *some_deliveries(engine, 4))
+    record(engine, ending(claims[0]), ending(claims[1], Outcome.FAILED), buried(claims[2], DeadReason.REFUSED))
+    core.give_back(engine, claims[3:])
+    before = rows(engine, "SELECT d::text FROM duehook.deliveries d ORDER BY id")
+    assert renew(engine, *claims) == []
+    assert rows(engine, "SELECT d::text FROM duehook.deliveries d ORDER BY id") == before
+
+
+def test_a_renewal_passes_over_what_somebody_holds_and_finds_it_free_later(
+    engine: Engine, clock: Clock, connect: Connect
+) -> None:
+    first, second, third = claims = claimed(engine, *some_deliveries(engine, 3))
+    holder = locked(connect, second.delivery)
+    clock.advance(seconds=45)
+    assert renew(engine, *claims) == [first.delivery, third.delivery], "the others don't wait for him"
+    assert answers(engine, second.delivery) == {second.delivery: Answer.LOCKED}, "and nobody else gets it meanwhile"
+    holder.rollback()
+    assert renew(engine, *claims) == [claim.delivery for claim in claims]
+
+
+def test_a_renewal_that_meets_a_claim_of_its_lapsed_lease_loses_to_it(
+    engine: Engine, racing: Race, clock: Clock
+) -> None:
+    (claim,) = claimed(engine, a_delivery(engine))
+    clock.advance(seconds=45)
+    claiming = racing.actor("claim", lambda e: core.claim(e, [claim.delivery], TERMS, ROOM)).until("before commit")
+    assert racing.actor("renew", lambda e: renew(e, claim)).finish() == []
+    (newer,) = claiming.finish().claims
+    assert renew(engine, claim) == []
+    assert record(engine, ending(claim)) == {}
+    assert record(engine, ending(newer)) == {claim.delivery: DeliveryStatus.DELIVERED}
+
+
+def test_a_claim_that_meets_a_renewal_of_the_lapsed_lease_loses_to_it(
+    engine: Engine, racing: Race, clock: Clock
+) -> None:
+    (claim,) = claimed(engine, a_delivery(engine))
+    clock.advance(seconds=45)
+    renewing = racing.actor("renew", lambda e: renew(e, claim)).until("before commit")
+    claiming = racing.actor("claim", lambda e: core.claim(e, [claim.delivery], TERMS, ROOM))
+    assert claiming.finish().looked.answers == {claim.delivery: Answer.LOCKED}
+    assert renewing.finish() == [claim.delivery]
+    assert answers(engine, claim.delivery) == {claim.delivery: Answer.HELD}
+
+
+def test_a_renewal_and_an_outcome_that_meet_pass_each_other_over(engine: Engine, racing: Race, clock: Clock) -> None:
+    claims = first, second = claimed(engine, *some_deliveries(engine, 2))
+    renewing = racing.actor("renew", lambda e: renew(e, first)).until("before commit")
+    recording = racing.actor("record", lambda e: record(e, ending(second), ending(first))).until("before commit")
+    assert racing.actor("another renewal", lambda e: renew(e, *claims)).finish() == []
+    assert recording.finish() == {first.delivery: DeliveryStatus.LEASED, second.delivery: DeliveryStatus.DELIVERED}
+    assert renewing.finish() == [first.delivery]
+    assert record(engine, ending(first)) == {first.delivery: DeliveryStatus.DELIVERED}
+
+
+@pytest.mark.parametrize("how", ["event", "endpoint"])
+def test_a_cancel_stays_asked_for_whether_it_comes_before_or_after_a_renewal(
+    engine: Engine, racing: Race, clock: Clock, how: str
+) -> None:
+    def ask(e: Engine) -> object:
+        with e.begin() as connection:
+            if how == "endpoint":
+                return endpoints.delete(connection, TENANT, claim.endpoint)
+            return events.cancel(connection, TENANT, claim.event)
+
+    for asked_first in (True, False):
+        (claim,) = claimed(engine, a_delivery(engine))
+        clock.advance(seconds=40)
+        if asked_first:
+            asking = racing.actor("cancel", ask).until("before commit")
+            assert renew(engine, claim) == [], "passed over"
+            asking.finish()
+            assert renew(engine, claim) == [claim.delivery]
+        else:
+            renewing = racing.actor("renew", lambda e: renew(e, claim)).until("before commit")  # noqa: B023
+            asking = racing.actor("cancel", ask).until_blocked()
+            assert renewing.finish() == [claim.delivery]
+            asking.finish()
+        now = row(engine, "deliveries", "id", claim.delivery)
+        assert (now["status"], now["cancel_requested"]) == ("leased", True)
+        assert now["lease_until"] == clock.now + TERMS.lease
+        told = record(engine, ending(claim, Outcome.FAILED))
+        assert told == {claim.delivery: DeliveryStatus.CANCELLED}
+        with engine.begin() as connection:
+            endpoints.delete(connection, TENANT, claim.endpoint)
+
+
+def test_renewals_outcomes_and_cancels_of_the_same_deliveries_never_wait_in_a_circle(engine: Engine) -> None:
+    for _ in range(20):
+        an_endpoint(engine)
+    (event,) = some_events(engine)
+    ids = deliveries_of(engine, event)
+    refused: list[BaseException] = []  # deadlocks too, which the core would only run again
+
+    @listens_for(engine, "handle_error")
+    def note(context: ExceptionContext) -> None:
+        refused.append(context.original_exception)
+
+    def again(work: Callable[[], object], times: int) -> None:
+        for _ in range(times):
+            work()
+
+    def cancel_all() -> None:
+        with engine.begin() as connection:
+            cancel_of_event(connection, event)
+
+    for _ in range(5):
+        claims = claimed(engine, *ids)
+        endings = [ending(claim, Outcome.FAILED) for claim in claims]
+        works: list[tuple[Callable[[], object], int]] = [
+            (lambda: renew(engine, *claims), 10),  # noqa: B023
+            (lambda: renew(engine, *reversed(claims)), 10),  # noqa: B023
+            (lambda: record(engine, *reversed(endings[::2])), 10),  # noqa: B023
+            (cancel_all, 3),
+        ]
+        threads = [threading.Thread(target=again, args=work) for work in works]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        record(engine, *endings)
+        with engine.begin() as connection:
+            connection.execute(
+                text("""UPDATE duehook.deliveries SET status = 'scheduled', round = round + 1, step = 0,
+                        next_attempt_at = now(), cancel_requested = false WHERE status = 'cancelled'""")
+            )
+    assert refused == []
+
+
+def test_an_outcome_whose_row_somebody_holds_holds_up_no_other(engine: Engine, clock: Clock, connect: Connect) -> None:
+    claims = claimed(engine, *some_deliveries(engine, 3))
+    holder = locked(connect, claims[1].delivery)
+    told = record(engine, *map(ending, claims))
+    assert [told[claim.delivery] for claim in claims] == ["delivered", "leased", "delivered"]
+    holder.rollback()
+    assert record(engine, *map(ending, claims)) == {claims[1].delivery: DeliveryStatus.DELIVERED}
+
+
+def test_an_outcome_whose_wake_up_somebody_holds_is_kept_whole_and_for_later(
+    engine: Engine, clock: Clock, connect: Connect, database_url: str
+) -> None:
+    """The triggers wait for the outbox row: the time-out that comes of it says nothing about the ending."""
+    claims = claimed(engine, *some_deliveries(engine, 3))
+    endings = [ending(claim, status_code=204) for claim in claims]
+    holder = locked(connect, claims[0].delivery, "outbox", "ref")
+    impatient = connect_engine(database_url, application_name="test", session=SESSION | {"lock_timeout": "100ms"})
+    told = record(impatient, *endings)
+    assert [told[claim.delivery] for claim in claims] == ["leased", "delivered", "delivered"]
+    holder.rollback()
+    assert record(impatient, *endings) == {claims[0].delivery: DeliveryStatus.DELIVERED}
+    assert rows(engine, "SELECT DISTINCT status_code FROM duehook.attempts") == [204]
+    impatient.dispose()
+
+
+def test_an_outcome_sees_a_cancel_that_was_committed_after_its_statement_began(
+    engine: Engine, clock: Clock, connect: Connect, racing: Race
+) -> None:
+    (claim,) = claimed(engine, a_delivery(engine))
+    with slow_recording(connect):
+        recording = racing.actor("record", lambda e: record(e, ending(claim, Outcome.FAILED))).until_blocked()
+        cancel(engine, claim.event)
+    assert recording.finish() == {claim.delivery: DeliveryStatus.CANCELLED}

@@ -27,8 +27,13 @@ COMMANDS = [
     ["api"],
     ["relay"],
     ["worker"],
+    ["scan"],
     ["beat"],
     ["flower"],
+    ["wakeups"],
+    ["wakeups", "show"],
+    ["wakeups", "set"],
+    ["wakeups", "shadow"],
     ["keys"],
     ["keys", "create"],
     ["keys", "list"],
@@ -65,7 +70,7 @@ def test_every_command_has_help_with_an_example(quick: Quick, command: list[str]
     shown = quick(*command, "--help")
     assert shown.returncode == 0
     assert "Usage: duehook" in shown.stdout
-    if command != ["keys"]:
+    if command not in (["keys"], ["wakeups"]):
         assert "Example: " in shown.stdout
 
 

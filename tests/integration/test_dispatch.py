@@ -1,30 +1,87 @@
 """From a wake-up to a recorded outcome, in one process with a real receiver."""
 
-from collections.abc import Iterator
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, cast
+from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from sqlalchemy import Engine, text
+from sqlalchemy.event import listens_for
+from sqlalchemy.exc import OperationalError
 
 from app import settings as settings_of
+from app.core import deliveries as core
 from app.core.clock import LedgerClock
 from app.core.dispatch import Dispatcher
+from app.core.leases import Leases
+from app.core.requests import Request
 from app.domain.wakeups import Answer
+from app.ledger.deliveries import Claim
 from app.runtime import make_dispatcher, open_runtime
-from tests.ledgers import an_endpoint, deliveries_of, row, rows, some_events
+from app.sending.engine import Engine as Sender
+from app.sending.engine import Send
+from tests.clock import Clock
+from tests.conftest import Connect
+from tests.ledgers import ROOM, TERMS, an_endpoint, claimed, deliveries_of, row, rows, some_events
 from tests.processes import KEY
 from tests.receivers import Answer as Reply
 from tests.receivers import Receiver
+from tests.recording import slow_recording
 from tests.waiting import wait_until
 
 
+@dataclass(slots=True)
+class Statements:
+    """What a dispatcher has sent to the database, by name; `away` is what the database doesn't answer now."""
+
+    sent: list[str] = field(default_factory=list)
+    away: str | None = None
+
+    def listen(self, engine: Engine) -> None:
+        @listens_for(engine, "before_cursor_execute")
+        def note(_c: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+            found = re.search(r"/\* ([\w.]+) \*/", statement)
+            name = found[1] if found else ""
+            if name == self.away:
+                self.sent.append(f"{name} in vain")
+                raise OperationalError(statement, {}, psycopg.OperationalError("the connection is lost"))
+            self.sent.append(name)
+
+
+Dispatching = Callable[..., tuple[Dispatcher, Statements]]
+
+
 @pytest.fixture
-def dispatcher(engine: Engine, database_url: str) -> Iterator[Dispatcher]:
-    settings = settings_of.load(database_url=database_url, secrets_key=KEY, allowed_networks="127.0.0.0/8")
-    runtime = open_runtime(settings, application_name="test", pool_size=4)
-    made = make_dispatcher(runtime, LedgerClock(runtime.engine))
-    yield made
-    made.stop()
-    runtime.close()
+def dispatching(engine: Engine, database_url: str) -> Iterator[Dispatching]:
+    """Makes dispatchers of the settings it is given; they are stopped at the end."""
+    with ExitStack() as opened:
+
+        def make(**settings: float) -> tuple[Dispatcher, Statements]:
+            loaded = settings_of.load(
+                database_url=database_url, secrets_key=KEY, allowed_networks="127.0.0.0/8", **settings
+            )
+            runtime = open_runtime(loaded, application_name="test", pool_size=4)
+            statements = Statements()
+            statements.listen(runtime.engine)
+            opened.callback(runtime.close)
+            made = make_dispatcher(runtime, LedgerClock(runtime.engine))
+            opened.callback(made.stop)
+            return made, statements
+
+        yield make
+
+
+@pytest.fixture
+def dispatcher(dispatching: Dispatching) -> Dispatcher:
+    made, _ = dispatching()
+    return made
 
 
 @pytest.fixture
@@ -121,4 +178,170 @@ def test_a_repeated_wake_up_sends_nothing_twice(engine: Engine, dispatcher: Disp
     dispatcher.deliver(ids)
     assert set(dispatcher.deliver(ids).answers.values()) <= {Answer.HELD, Answer.GONE, Answer.LOCKED}
     wait_until(lambda: set(states(engine)) == {"delivered"})
+    assert set(receiver.events.values()) == {1}
+
+
+def lease_until(engine: Engine) -> Any:
+    return rows(engine, "SELECT max(lease_until) FROM duehook.deliveries")[0]
+
+
+def claims_of_another(engine: Engine, ids: Sequence[int]) -> set[Answer]:
+    """What another worker's claim of these is told."""
+    return set(core.claim(engine, ids, TERMS, ROOM).looked.answers.values())
+
+
+def test_nothing_is_renewed_at_the_proportions_of_the_defaults_though_every_send_takes_its_whole_deadline(
+    engine: Engine, dispatching: Dispatching, receiver: Receiver
+) -> None:
+    defaults = settings_of.load()
+    deadline = 1.0
+    lease = deadline * defaults.lease_seconds / defaults.deadline_seconds
+    dispatcher, statements = dispatching(deadline_seconds=deadline, lease_seconds=lease)
+    receiver.register(engine)
+    hold = threading.Event()
+    receiver.answer = lambda _: Reply(hold=hold)
+    dispatcher.deliver(ids_of(engine, some_events(engine, 20)))
+    wait_until(lambda: rows(engine, "SELECT DISTINCT outcome FROM duehook.attempts") == ["unknown"])
+    wait_until(lambda: states(engine) == ["scheduled"] * 20)
+    hold.set()
+    assert "deliveries.renew" not in statements.sent
+
+
+def test_a_claim_whose_outcome_is_slow_to_be_recorded_is_renewed_and_nobody_else_s(
+    engine: Engine, dispatching: Dispatching, receiver: Receiver, connect: Connect
+) -> None:
+    """In a worker that was told to stop: what is in the air is still its own."""
+    lease = timedelta(seconds=1.65)
+    dispatcher, statements = dispatching(deadline_seconds=1.5, lease_seconds=lease.total_seconds())
+    clock = Clock(connect(autocommit=True))
+    receiver.register(engine)
+    ids = ids_of(engine, some_events(engine, 20))
+    with slow_recording(connect):
+        dispatcher.deliver(ids)
+        wait_until(lambda: len(receiver.received) == 20)
+        stopping = threading.Thread(target=dispatcher.stop)
+        stopping.start()
+        clock.advance(seconds=1)
+        wait_until(lambda: lease_until(engine) == clock.now + lease, what="the leases are renewed")
+        clock.advance(seconds=1)  # beyond their first end
+        assert claims_of_another(engine, ids) == {Answer.HELD}
+        assert statements.sent.count("deliveries.renew") == 1, "one statement for all of them"
+    stopping.join(10)
+    assert states(engine) == ["delivered"] * 20
+    assert set(receiver.events.values()) == {1}
+
+
+def test_the_end_of_a_claim_leaves_a_newer_one_of_the_same_delivery_its_renewals() -> None:
+    """As when a process claims anew what it has lost, and then hears of what it had."""
+    older, newer = (Claim(1, uuid4(), event=1, endpoint=1, revision=1, attempt=n, step=0) for n in (1, 2))
+    asked: list[Mapping[int, UUID]] = []
+
+    def renew(tokens: Mapping[int, UUID]) -> Collection[int]:
+        asked.append(tokens)
+        return tokens.keys()
+
+    leases = Leases(renew, lease=0.3, deadline=0.29)
+    for claim in (older, newer):
+        leases.keep([claim], time.monotonic())
+    leases.drop([older])
+    wait_until(lambda: asked)
+    leases.drop([newer])
+    leases.stop()
+    assert asked == [{1: newer.token}]
+
+
+class Stuck:
+    """An engine whose sends never end."""
+
+    def start(self, sends: Sequence[Send[Request]]) -> None:
+        """Never tells."""
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+
+def test_a_send_that_is_stuck_is_renewed_no_longer_than_one_may_take(
+    engine: Engine, dispatching: Dispatching, receiver: Receiver, connect: Connect
+) -> None:
+    dispatcher, statements = dispatching(deadline_seconds=0.3, lease_seconds=0.33)
+    dispatcher._engine.stop()
+    dispatcher._engine = cast("Sender[Request]", Stuck())
+    endpoint = receiver.register(engine)
+    (event,) = some_events(engine)
+    ids = deliveries_of(engine, event)
+    began = time.monotonic()
+    dispatcher.deliver(ids)
+    wait_until(lambda: time.monotonic() > began + 1.5, what="five leases have passed")
+    assert statements.sent.count("deliveries.renew") <= 2
+    assert claims_of_another(engine, ids) == {Answer.TAKEN}, "its lease ended, somebody else has it"
+    dispatcher._places.give([endpoint])  # nobody waits for it when all is over
+
+
+def test_a_send_that_could_not_begin_before_its_lease_ended_does_not_begin(
+    engine: Engine, dispatching: Dispatching, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dispatcher, _ = dispatching(deadline_seconds=0.1, lease_seconds=0.2)
+    receiver.register(engine)
+    ids = ids_of(engine, some_events(engine, 2))
+    prepare = dispatcher._requests.prepare
+
+    def slow(*arguments: Any) -> Any:
+        prepared = prepare(*arguments)
+        wait_until(lambda: rows(engine, "SELECT bool_and(lease_until < now()) FROM duehook.deliveries") == [True])
+        claimed(engine, ids[0])
+        return prepared
+
+    monkeypatch.setattr(dispatcher._requests, "prepare", slow)
+    dispatcher.deliver(ids)
+    dispatcher.stop()
+    assert receiver.received == []
+    assert states(engine) == ["leased", "scheduled"], "one is somebody else's by now, the other was given back"
+    assert rows(engine, "SELECT attempt FROM duehook.deliveries ORDER BY id") == [2, 1]
+
+
+def test_outcomes_that_waited_for_the_database_are_recorded_before_anything_is_renewed_or_claimed(
+    engine: Engine, dispatching: Dispatching, receiver: Receiver
+) -> None:
+    """Their leases have ended meanwhile, and their wake-ups come to the very process that has the outcomes."""
+    dispatcher, statements = dispatching(deadline_seconds=0.6, lease_seconds=0.66)
+    receiver.register(engine)
+    ids = ids_of(engine, some_events(engine, 3))
+    statements.away = "deliveries.record"
+    dispatcher.deliver(ids)
+    wait_until(lambda: "deliveries.record in vain" in statements.sent)
+    wait_until(lambda: rows(engine, "SELECT bool_and(lease_until < now()) FROM duehook.deliveries") == [True])
+    again = threading.Thread(target=dispatcher.deliver, args=[ids])
+    again.start()
+    tries = len(statements.sent)
+    wait_until(lambda: len(statements.sent) > tries + 1, what="the recorder tries on")
+    statements.away = None
+    again.join(10)
+    wait_until(lambda: states(engine) == ["delivered"] * 3)
+    assert set(receiver.events.values()) == {1}
+    since = statements.sent[statements.sent.index("deliveries.record in vain") :]
+    assert [name for name in since if name != "deliveries.record in vain"] == ["deliveries.record", "deliveries.claim"]
+
+
+def test_a_delivery_that_somebody_holds_keeps_no_other_outcome_waiting(
+    engine: Engine, dispatcher: Dispatcher, receiver: Receiver, connect: Connect
+) -> None:
+    receiver.register(engine)
+    ids = ids_of(engine, some_events(engine, 5))
+    arrived = threading.Semaphore(0)
+    hold = threading.Event()
+
+    def answer(_: object) -> Reply:
+        arrived.release()
+        return Reply(hold=hold)
+
+    receiver.answer = answer
+    dispatcher.deliver(ids)
+    for _ in ids:
+        assert arrived.acquire(timeout=10)
+    holder = connect()
+    holder.execute("SELECT FROM duehook.deliveries WHERE id = %s FOR UPDATE", [ids[0]])
+    hold.set()
+    wait_until(lambda: states(engine) == ["leased", *["delivered"] * 4])
+    holder.rollback()
+    wait_until(lambda: states(engine) == ["delivered"] * 5)
     assert set(receiver.events.values()) == {1}

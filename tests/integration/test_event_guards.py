@@ -386,7 +386,7 @@ def test_an_event_within_the_horizon_fans_out_at_once_and_one_beyond_it_waits(
     assert (near["fanned_out_at"], far["fanned_out_at"]) == (clock.now, None)
     assert (goes_to(db, near), goes_to(db, far)) == ([endpoint], [])
     wakeup = row(db, "outbox", far["seq"])
-    assert (wakeup["kind"], wakeup["tenant"], wakeup["endpoint"]) == ("event", "acme", None)
+    assert (wakeup["kind"], wakeup["tenant"], wakeup["endpoint"]) == ("event", "acme", 0)
     assert (wakeup["due_at"], wakeup["look_at"]) == (far["due_at"], clock.now + TICK)
 
 

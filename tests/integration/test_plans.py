@@ -15,9 +15,11 @@ from sqlalchemy import Engine, event
 
 from app.domain.states import DeliveryStatus, Outcome
 from app.domain.wakeups import Kind
-from app.ledger import deliveries, events, outbox, reservations
+from app.ledger import deliveries, events, outbox, reconciliation, reservations, shadow
 from app.ledger.database import connect_engine
 from app.ledger.outbox import Buckets, Room
+from app.ledger.reconciliation import Terms, Walk
+from app.ledger.walking import TOP
 from app.local.postgres import Postgres
 from tests.plain import Connection, column, rows, value
 
@@ -137,13 +139,21 @@ def claim(connection: Engaged) -> list[int]:
     return found
 
 
-def record(connection: Engaged) -> None:
+def record(connection: Engaged, token: UUID = TOKEN, recorded: int = 100) -> None:
     now = datetime.now(UTC)
     endings = [
-        deliveries.Ending(each, TOKEN, DeliveryStatus.DELIVERED, Outcome.DELIVERED, now, now)
+        deliveries.Ending(each, token, DeliveryStatus.DELIVERED, Outcome.DELIVERED, now, now)
         for each in claim(connection)
     ]
-    assert len(deliveries.record(connection, endings, max_age=timedelta(days=5))) == 100
+    assert len(deliveries.record(connection, endings, max_age=timedelta(days=5))) == recorded
+
+
+def audit(connection: Engaged, which: Walk) -> None:
+    assert reconciliation.look(connection, which, TOP, 5000, Terms()).suspects == []
+
+
+def shadowed(connection: Engaged, kind: Kind) -> None:
+    shadow.due(connection, kind, TOP, 5000, timedelta(minutes=15))
 
 
 STATEMENTS: dict[str, tuple[Callable[[Engaged], object], set[str]]] = {
@@ -153,6 +163,11 @@ STATEMENTS: dict[str, tuple[Callable[[Engaged], object], set[str]]] = {
     ),
     "deliveries.claim": (claim, {"deliveries_pkey", "endpoints_pkey"}),
     "deliveries.record": (record, {"deliveries_pkey"}),
+    "deliveries.still_leased": (lambda c: record(c, UUID(int=8), 0), {"deliveries_pkey"}),
+    "deliveries.renew": (
+        lambda c: deliveries.renew(c, found := claim(c), [TOKEN] * len(found), NOTHING),
+        {"deliveries_pkey"},
+    ),
     "deliveries.give_back": (
         lambda c: deliveries.give_back(c, claim(c), token=TOKEN, after=NOTHING),
         {"deliveries_pkey"},
@@ -183,6 +198,15 @@ STATEMENTS: dict[str, tuple[Callable[[Engaged], object], set[str]]] = {
         lambda c: events.fan_out(c, some_seqs(c, "events", "fanned_out_at IS NULL")),
         {"events_pkey"},
     ),
+    "audit.walk_reservation": (lambda c: audit(c, Walk.RESERVATION), {"reservations_held", "outbox_pkey"}),
+    "audit.walk_event": (lambda c: audit(c, Walk.EVENT), {"events_waiting", "outbox_pkey"}),
+    "audit.walk_delivery": (lambda c: audit(c, Walk.DELIVERY), {"deliveries_pkey", "outbox_pkey"}),
+    "audit.walk_outbox": (lambda c: audit(c, Walk.OUTBOX), {"outbox_pkey"}),
+    "audit.walk_fan_out": (lambda c: audit(c, Walk.FAN_OUT), {"events_pkey", "deliveries_event_endpoint_key"}),
+    "shadow.due_reservation": (lambda c: shadowed(c, Kind.RESERVATION), {"reservations_held", "outbox_pkey"}),
+    "shadow.due_event": (lambda c: shadowed(c, Kind.EVENT), {"events_waiting", "outbox_pkey"}),
+    "shadow.due_delivery": (lambda c: shadowed(c, Kind.DELIVERY), {"deliveries_pkey", "outbox_pkey"}),
+    "shadow.needless": (lambda c: shadow.needless(c, TOP, 5000), {"outbox_pkey"}),
     "events.bodies": (lambda c: events.bodies(c, some_seqs(c, "events")), {"events_pkey"}),
     "events.by_key": (lambda c: events.by_key(c, "acme", ["key 1", "key 2"]), {"events_key"}),
 }

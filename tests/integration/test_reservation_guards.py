@@ -376,7 +376,7 @@ def test_the_outbox_row_stands_while_it_is_held_and_goes_with_it(db: Connection,
     db.execute("UPDATE duehook.service SET horizon = '7 seconds'")
     reservation = hold(db, clock)
     (wakeup,) = outbox_of(db, reservation)
-    due = {"kind": "reservation", "tenant": "acme", "endpoint": None, "due_at": clock.now + HOUR, "publications": 0}
+    due = {"kind": "reservation", "tenant": "acme", "endpoint": 0, "due_at": clock.now + HOUR, "publications": 0}
     assert due.items() <= wakeup.items()
     assert wakeup["look_at"] == clock.now + HOUR - timedelta(seconds=7)
     clock.advance(hours=1 if end == "expired" else 0)

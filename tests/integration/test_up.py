@@ -21,7 +21,8 @@ from tests.service import DUEHOOK, Up, duehook, environment, left_of, running
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # several starts of everything, on a busy machine
-ROLES = ["postgres", "redis", "api", "relay", "worker-expiry", "worker-delivery", "worker-upkeep", "beat", "flower"]
+WORKING = ["api", "relay", "worker-expiry", "worker-delivery", "worker-upkeep", "scan", "beat", "flower"]
+ROLES = ["postgres", "redis", *WORKING]
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,7 @@ def test_commands_find_it_by_its_home(up: Up) -> None:
     assert len(status["workers"]) == 2 + len(os.sched_getaffinity(0))
 
 
-@pytest.mark.parametrize("role", ["api", "relay", "worker-expiry", "worker-delivery", "beat", "flower"])
+@pytest.mark.parametrize("role", ["api", "relay", "worker-expiry", "worker-delivery", "scan", "beat", "flower"])
 def test_a_child_that_dies_is_started_again(up: Up, role: str) -> None:
     before = up.pids
     os.kill(before[role][0], signal.SIGKILL)

@@ -8,6 +8,7 @@ PROGRAMS = {
     "api": ("app.api",),
     "relay": ("outbox_relay",),
     "worker": ("workers", "worker"),
+    "scan": ("workers", "scan"),
     "beat": ("workers", "beat"),
     "flower": ("workers", "flower"),
 }
@@ -40,6 +41,7 @@ def roles(deadline_seconds: float) -> list[Role]:
         Role("worker-expiry", command_of("worker", "expiry"), grace),
         Role("worker-delivery", command_of("worker", "delivery"), grace, count=cores()),
         Role("worker-upkeep", command_of("worker", "upkeep"), grace),
+        Role("scan", command_of("scan"), grace),
         Role("beat", command_of("beat")),
         Role("flower", command_of("flower")),
     ]
@@ -49,7 +51,7 @@ def roles(deadline_seconds: float) -> list[Role]:
 STAGES = (
     ("beat", "relay"),
     ("api",),
-    ("worker-expiry", "worker-delivery", "worker-upkeep"),
+    ("worker-expiry", "worker-delivery", "worker-upkeep", "scan"),
     ("flower",),
 )
 

@@ -46,3 +46,40 @@ CREATE TABLE duehook.processes (
 );
 COMMENT ON COLUMN duehook.processes.clock_offset IS 'how far the ledger''s clock is ahead of its host''s';
 COMMENT ON COLUMN duehook.processes.unready IS 'why it takes no work just now; null when it does';
+
+-- What is open, by key: the audit and the shadow walk these instead of the history. Both are free for what changes
+-- often: a reservation's update is no heap-only one anyway (reservations_exclusive), and few events ever wait.
+CREATE INDEX reservations_held ON duehook.reservations (seq) WHERE status = 'held';
+CREATE INDEX events_waiting ON duehook.events (seq) WHERE fanned_out_at IS NULL AND cancelled_at IS NULL;
+
+-- As it was, but nobody can hold it up and it holds up nobody: no advisory lock, which any login could take; a day is
+-- attached, which locks neither those who record nor those who read another day; whoever can't have a lock at once
+-- leaves it to the next call, there are days left. When the last day is there, that look is all it does.
+CREATE OR REPLACE FUNCTION duehook.make_attempt_days(ahead integer DEFAULT 7) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET lock_timeout = '200ms'
+AS $$
+DECLARE
+    today date := (duehook.now())::date;
+    day   date;
+    name  text;
+    made  integer := 0;
+BEGIN
+    IF to_regclass('duehook.attempts_' || to_char(today + ahead, 'YYYYMMDD')) IS NOT NULL THEN
+        RETURN 0;
+    END IF;
+    LOCK TABLE duehook.attempts IN SHARE UPDATE EXCLUSIVE MODE;
+    FOR n IN 0 .. ahead LOOP
+        day := today + n;
+        name := 'attempts_' || to_char(day, 'YYYYMMDD');
+        CONTINUE WHEN to_regclass('duehook.' || name) IS NOT NULL;
+        CONTINUE WHEN EXISTS (SELECT FROM duehook.attempts_rest WHERE started_at >= day AND started_at < day + 1);
+        EXECUTE format('CREATE TABLE duehook.%I (LIKE duehook.attempts INCLUDING ALL)', name);
+        EXECUTE format('ALTER TABLE duehook.attempts ATTACH PARTITION duehook.%I FOR VALUES FROM (%L) TO (%L)',
+                       name, day, day + 1);
+        made := made + 1;
+    END LOOP;
+    RETURN made;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN 0;
+END $$;
+SELECT duehook.make_attempt_days(); -- before there are attempts, which would keep their day out

@@ -1,0 +1,222 @@
+"""How workers live through a database's restart, how they stop, and what the far future costs them."""
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import redis
+from sqlalchemy import Engine, text
+
+from app.local.postgres import Postgres
+from app.local.services import LocalServices
+from tests.faults.test_crash_table import all_delivered, stalled
+from tests.ledgers import TENANT, rows, some_events
+from tests.processes import Process, Service
+from tests.receivers import Receiver
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def patient(running: Service) -> Service:
+    """Nothing that a process leaves behind is found by the end of a publish lease or of a visibility timeout."""
+    running.environment |= {
+        "DUEHOOK_HORIZON_SECONDS": "4",
+        "DUEHOOK_PUBLISH_LEASE_SECONDS": "60",
+        "DUEHOOK_VISIBILITY_TIMEOUT_SECONDS": "60",
+    }
+    return running
+
+
+def hold(engine: Engine, count: int, seconds: float) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text("""INSERT INTO duehook.reservations (tenant, resource, expires_at)
+                SELECT :tenant, 'seat', duehook.now() + make_interval(secs => :seconds)
+                  FROM generate_series(1, :count)"""),
+            {"tenant": TENANT, "count": count, "seconds": seconds},
+        )
+
+
+def expired(engine: Engine) -> int:
+    return int(rows(engine, "SELECT count(*) FROM duehook.reservations WHERE status = 'expired'")[0])
+
+
+def all_published(engine: Engine) -> bool:
+    return rows(engine, "SELECT min(publications) FROM duehook.outbox") == [1]
+
+
+def test_a_restart_of_the_database_delays_what_falls_due_meanwhile_by_seconds(
+    engine: Engine, patient: Service, receiver: Receiver, postgres: Postgres
+) -> None:
+    """With a publish lease of a minute: only that their workers keep the ids explains it."""
+    receiver.register(engine, event_types=["order.*"])
+    processes = [patient.relay(), patient.worker("expiry"), patient.worker("delivery")]
+    for each in processes:
+        each.wait_ready()
+    hold(engine, 100, seconds=3)
+    some_events(engine, 100, delay_seconds=3)
+    wait_until(lambda: all_published(engine))
+    (left,) = rows(engine, "SELECT extract(epoch FROM min(due_at) - duehook.now())::float8 FROM duehook.outbox")
+    time.sleep(left - 0.5)
+    postgres.kill()
+    for worker in processes[1:]:
+        wait_until(lambda worker=worker: "database_away" in worker.log.read_text(), what=f"{worker.name} misses it")  # type: ignore[misc]
+    postgres.start()
+    back = time.monotonic()
+    engine.dispose()
+    wait_until(lambda: expired(engine) == 100 and all_delivered(engine, 100), deadline=8)
+    print("seconds until all was final:", round(time.monotonic() - back, 2))
+    assert set(receiver.events.values()) == {1}
+    assert all(each.running for each in processes)
+
+
+def busy_worker(engine: Engine, service: Service, arrived: threading.Event) -> Process:
+    """With a send in the air, ids on its timer, and a message that Celery holds until its ETA."""
+    service.relay()
+    worker = service.worker("delivery").wait_ready()
+    some_events(engine)
+    assert arrived.wait(15)
+    later(engine, "0.95 + n * 0.2")  # soon enough to be on the timer at once
+    later(engine, "3.5 + n * 0")
+    published = "SELECT count(*) FROM duehook.outbox WHERE publications = 1 AND due_at > duehook.now()"
+    wait_until(lambda: rows(engine, published) == [10])
+    return worker
+
+
+def later(engine: Engine, seconds: str) -> None:
+    """Five events in one message; `seconds` may be said in terms of `n`."""
+    with engine.begin() as connection:
+        connection.execute(
+            text(f"""INSERT INTO duehook.events (tenant, type, data, due_at)
+                SELECT :tenant, 'order.placed', '{{}}', duehook.now() + make_interval(secs => {seconds})
+                  FROM generate_series(0, 4) AS n"""),
+            {"tenant": TENANT},
+        )
+
+
+def told(worker: Process, *signals: signal.Signals) -> None:
+    """Each to its whole group, as supervisors and terminals do."""
+    for number in signals:
+        os.killpg(worker.pid, number)
+        time.sleep(0.2)  # two at once are one
+
+
+def ended(worker: Process, within: float) -> int:
+    """Its exit code."""
+    wait_until(lambda: not worker.running, deadline=within, what=f"{worker.name} has ended")
+    return worker.stop()
+
+
+def test_a_warm_stop_records_what_is_in_the_air_and_nothing_waits_for_what_was_held(
+    engine: Engine, patient: Service, receiver: Receiver
+) -> None:
+    """A second SIGTERM changes nothing."""
+    receiver.register(engine)
+    arrived, hold = stalled(receiver)
+    worker = busy_worker(engine, patient, arrived)
+    told(worker, signal.SIGTERM, signal.SIGTERM)
+    hold.set()
+    assert ended(worker, within=2 + 5) == 0
+    assert status_of_the_first(engine) == "delivered"
+    patient.worker("delivery").wait_ready()
+    wait_until(lambda: all_delivered(engine, 11), deadline=6)
+    assert set(receiver.events.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [[signal.SIGQUIT], [signal.SIGINT, signal.SIGINT]],
+    ids=["quit", "ctrl-c twice"],
+)
+def test_a_cold_stop_leaves_what_is_in_the_air_to_its_lease_and_nothing_else(
+    engine: Engine, patient: Service, receiver: Receiver, signals: list[signal.Signals]
+) -> None:
+    """With tasks that wait for room, which are threads and can't be killed."""
+    patient.environment |= {
+        "DUEHOOK_DEADLINE_SECONDS": "4",
+        "DUEHOOK_LEASE_SECONDS": "5",
+        "DUEHOOK_MAX_IN_FLIGHT": "1",
+    }
+    receiver.register(engine)
+    arrived, hold = stalled(receiver)
+    worker = busy_worker(engine, patient, arrived)
+    some_events(engine, 3)
+    wait_until(lambda: not waiting_to_be_published(engine))
+    told(worker, *signals)
+    assert ended(worker, within=3) == 1
+    assert status_of_the_first(engine) == "leased"
+    hold.set()
+    patient.worker("delivery").wait_ready()
+    wait_until(lambda: all_delivered(engine, 14), deadline=12)
+    assert Counter(receiver.events.values()) == {1: 13, 2: 1}
+    assert rows(engine, "SELECT outcome FROM duehook.attempts WHERE number = 1 AND outcome <> 'delivered'") == [
+        "abandoned"
+    ]
+
+
+def test_a_worker_stops_warm_though_the_broker_is_away(
+    engine: Engine, patient: Service, receiver: Receiver, services: LocalServices
+) -> None:
+    assert services.valkey is not None
+    receiver.register(engine)
+    arrived, hold = stalled(receiver)
+    worker = busy_worker(engine, patient, arrived)
+    services.valkey.kill()
+    told(worker, signal.SIGINT)
+    hold.set()
+    assert ended(worker, within=2 + 5) == 0
+    services.valkey.start()
+    assert status_of_the_first(engine) == "delivered"
+    patient.worker("delivery").wait_ready()
+    wait_until(lambda: all_delivered(engine, 11), deadline=8)
+    assert set(receiver.events.values()) == {1}
+
+
+def status_of_the_first(engine: Engine) -> str:
+    return str(rows(engine, "SELECT status FROM duehook.deliveries ORDER BY event LIMIT 1")[0])
+
+
+def waiting_to_be_published(engine: Engine) -> list[int]:
+    unseen = "SELECT o.ref FROM duehook.outbox o JOIN duehook.deliveries d ON d.id = o.ref"
+    return rows(engine, unseen + " WHERE o.publications = 0 AND d.status = 'scheduled'")
+
+
+def test_a_hundred_thousand_reservations_six_hours_ahead_cost_no_process_memory(
+    engine: Engine, running: Service, broker_url: str
+) -> None:
+    """They are rows, and nothing else, until they are nearly due."""
+    processes = [running.relay(), running.worker("expiry")]
+    for each in processes:
+        each.wait_ready()
+    with redis.Redis.from_url(broker_url) as client:
+        hold(engine, 50, seconds=0.5)
+        wait_until(lambda: expired(engine) == 50, what="everything is warm")
+        before = [*(memory(each) for each in processes), used(client)]
+        hold(engine, 100_000, seconds=6 * 3600)
+        hold(engine, 50, seconds=2)
+        wait_until(lambda: expired(engine) == 100, what="what is due goes on")
+        after = [*(memory(each) for each in processes), used(client)]
+        grown = [now - then for now, then in zip(after, before, strict=True)]
+        print("relay, worker, Redis: MiB before", before, "after", after, "grown", grown)
+        assert rows(engine, "SELECT count(*) FROM duehook.outbox WHERE publications > 0 OR taken IS NOT NULL") == [0]
+        assert max(grown) < 5
+    with engine.begin() as connection:  # an audit of so many takes minutes
+        connection.execute(text("SET LOCAL session_replication_role = replica"))
+        connection.execute(text("DELETE FROM duehook.outbox WHERE kind = 'reservation'"))
+        connection.execute(text("DELETE FROM duehook.reservations WHERE status = 'held'"))
+
+
+def memory(process: Process) -> float:
+    """MiB resident."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return round(int(next(each for each in lines if each.startswith("VmRSS:")).split()[1]) / 1024, 2)
+
+
+def used(client: "redis.Redis") -> float:
+    return round(int(client.info("memory")["used_memory"]) / 1024**2, 2)
