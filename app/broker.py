@@ -7,8 +7,14 @@ nothing more: the ledger decides.
 from collections.abc import Sequence
 from datetime import datetime
 
+from amqp.exceptions import AMQPError
 from celery import Celery
+from kombu.connection import Connection
 from kombu.entity import Exchange, Queue
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
 
 from app.domain.wakeups import Kind, Lane
 from app.settings import RESTORE_INTERVAL, Settings, SettingsError
@@ -22,6 +28,27 @@ TASK = {
 AUDIT = "duehook.audit"
 
 
+def is_redis(url: str) -> bool:
+    """Whether this broker is Redis; the other kind is AMQP, which RabbitMQ speaks."""
+    return url.startswith(("redis://", "rediss://"))
+
+
+def answers(url: str, patience: float) -> bool:
+    """Whether the broker can be used, found out within about `patience` seconds."""
+    try:
+        if is_redis(url):
+            with Redis.from_url(
+                url, socket_timeout=patience, socket_connect_timeout=patience, retry=Retry(NoBackoff(), 0)
+            ) as client:
+                client.ping()
+        else:
+            with Connection(url, connect_timeout=patience) as connection:
+                connection.connect()
+    except (RedisError, AMQPError, OSError):
+        return False
+    return True
+
+
 def make_celery(settings: Settings) -> Celery:
     """The Celery application of every process that publishes, consumes or watches; it connects when first used.
 
@@ -29,31 +56,45 @@ def make_celery(settings: Settings) -> Celery:
     """
     if settings.broker_url is None:
         raise SettingsError("DUEHOOK_BROKER_URL is not set; set it, or start everything with `duehook up`")
-    celery = Celery("duehook", broker=settings.broker_url.get_secret_value(), set_as_current=False)
-    celery.conf.update(_settings(settings))
+    url = settings.broker_url.get_secret_value()
+    celery = Celery("duehook", broker=url, set_as_current=False)
+    celery.conf.update(_settings(settings, url))
     return celery
 
 
-def _settings(settings: Settings) -> dict[str, object]:
+_AMQP = {
+    "confirm_publish": True,  # without it a message is published when it has left this process
+    "read_timeout": 15,  # the default waits for ever on a frozen broker, or one that blocks publishers
+    "write_timeout": 15,
+}
+
+
+def _redis(settings: Settings) -> dict[str, object]:
     return {
-        "broker_transport_options": {
-            # A wake-up that a dead worker held is redelivered after this; it is longer than any is held.
-            "visibility_timeout": settings.visibility_timeout_seconds,
-            # The default looks for abandoned messages every 100 s and a dead sweeper blocks it for 300 s.
-            "unacked_restore_interval": RESTORE_INTERVAL,
-            "unacked_restore_throttle": 1,
-            "unacked_mutex_expire": 30,
-            "global_keyprefix": PREFIX,  # another program's visibility timeout and keys stay its own
-            # The default waits for ever on a frozen Redis. retry_on_timeout stays off: it would push twice, and
-            # switch the pipelined publishing off.
-            "socket_timeout": 15,
-            "socket_connect_timeout": 5,
-            "socket_keepalive": True,
-            "health_check_interval": 25,
-            "max_connections": 20,
-        },
+        # A wake-up that a dead worker held is redelivered after this; it is longer than any is held.
+        "visibility_timeout": settings.visibility_timeout_seconds,
+        # The default looks for abandoned messages every 100 s and a dead sweeper blocks it for 300 s.
+        "unacked_restore_interval": RESTORE_INTERVAL,
+        "unacked_restore_throttle": 1,
+        "unacked_mutex_expire": 30,
+        "global_keyprefix": PREFIX,  # another program's visibility timeout and keys stay its own
+        # The default waits for ever on a frozen Redis. retry_on_timeout stays off: it would push twice, and
+        # switch the pipelined publishing off.
+        "socket_timeout": 15,
+        "socket_connect_timeout": 5,
+        "socket_keepalive": True,
+        "health_check_interval": 25,
+        "max_connections": 20,
+    }
+
+
+def _settings(settings: Settings, url: str) -> dict[str, object]:
+    return {
+        "broker_transport_options": _redis(settings) if is_redis(url) else _AMQP,
         "broker_connection_retry_on_startup": True,  # start order does not matter
         "broker_connection_max_retries": None,  # 100 would end the worker after a long outage
+        "broker_heartbeat": 30,  # AMQP: a connection that a firewall forgot is noticed
+        "worker_detect_quorum_queues": False,  # ours are durable classic ones: their ETA is ours to hold
         "broker_channel_error_retry": True,  # READONLY and OOM replies must not kill a worker
         "broker_pool_acquire_timeout": 10,
         # The ledger is the retry: a publish that fails says so at once, and its rows come up again.

@@ -102,7 +102,7 @@ class Settings(BaseSettings):
     def _a_url(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
         schemes = {
             "database_url": ("postgresql://", "postgres://", "postgresql+psycopg://"),
-            "broker_url": ("redis://", "rediss://"),
+            "broker_url": ("redis://", "rediss://", "amqp://", "amqps://"),
         }[str(info.field_name)]
         if value is not None and not value.get_secret_value().startswith(schemes):
             raise ValueError(f"use a URL that begins with {schemes[0]}")

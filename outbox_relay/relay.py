@@ -14,8 +14,6 @@ from itertools import groupby
 
 import structlog
 from celery import Celery
-from kombu.exceptions import KombuError
-from redis.exceptions import RedisError
 from sqlalchemy import Engine, exc
 from sqlalchemy.exc import DBAPIError
 
@@ -27,7 +25,7 @@ from app.ledger import service
 from app.ledger.database import in_transaction
 from app.ledger.outbox import Room, Taken
 from app.settings import Settings
-from outbox_relay.wire import Wakeup, Wire
+from outbox_relay.wire import LOST, Wakeup, make_wire
 
 log = structlog.get_logger("duehook.relay")
 
@@ -43,7 +41,7 @@ TROUBLE = (0.1, 5.0)  # seconds between tries while the broker or the database i
 UNREADY = 5.0  # seconds of trouble until it says so
 NO_TIME = timedelta()
 KINDS = tuple(broker.TASK)
-LOST = (KombuError, RedisError, OSError, DBAPIError, exc.TimeoutError)
+AWAY = (*LOST, DBAPIError, exc.TimeoutError)
 
 
 def wakeups(taken: Sequence[Taken], now: datetime) -> Iterator[Wakeup]:
@@ -88,7 +86,7 @@ class Relay:
         self._engine = engine
         self._clock = clock
         self._taking = Taking(engine, Adapter.QUEUE, settings.publish_lease, settings.horizon)
-        self._wire = Wire(celery)
+        self._wire = make_wire(celery)
         self._hold_off = max(settings.horizon - AHEAD, NO_TIME)
         self._ahead = {lane: Ahead() for lane in Lane}
         self._epoch: str | None = None
@@ -105,7 +103,7 @@ class Relay:
         while not self._stop.is_set():
             try:
                 found = self.once()
-            except LOST as error:
+            except AWAY as error:
                 log.warning("relay_waits", error=_what(error), seconds=round(trouble, 1))
                 self._wire.close()
                 if time.monotonic() > fine + UNREADY:
@@ -125,7 +123,7 @@ class Relay:
     def once(self) -> int:
         """One look; returns how many rows were published."""
         seen = self._wire.look()
-        if seen.epoch != self._epoch:
+        if seen.epoch not in (None, self._epoch):
             self._begin(seen.epoch)
         batch = self._taking.take(self._rooms(seen.waiting))
         if batch.rows:

@@ -6,8 +6,10 @@ from typing import Any
 
 from celery.worker.consumer import Consumer as CeleryConsumer
 
+from app.broker import is_redis
 from app.core.poison import Keeper, Poison, PoisonReason
-from workers.message import Flaw, flaw_of
+from workers.message import FAR, Flaw, envelope_of, flaw_of
+from workers.transport import Channel
 
 log = logging.getLogger("duehook.worker")
 TRANSPORT = "workers.transport:Transport"
@@ -23,13 +25,33 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
 
     def ensure_connected(self, conn: Any) -> Any:
-        conn.transport_cls = TRANSPORT  # a scheme of our own in the URL would lose what kombu does for rediss://
+        if is_redis(self.app.conf.broker_url):
+            conn.transport_cls = TRANSPORT  # a scheme of our own in the URL would lose what kombu does for rediss://
         conn.ensure_connection = partial(conn.ensure_connection, **RECONNECT)
         return super().ensure_connected(conn)
+
+    def create_task_handler(self, *args: Any, **kwargs: Any) -> Any:
+        """On AMQP, whose messages arrive whole, the gate is here and not in the transport."""
+        act = super().create_task_handler(*args, **kwargs)
+        if is_redis(self.app.conf.broker_url):
+            return act
+
+        def judge(message: Any) -> None:
+            lane = str(message.delivery_info["routing_key"])
+            if flaw := flaw_of(envelope_of(message), lane, FAR, Channel.now()):
+                self._keep(message, lane, flaw)
+            else:
+                act(message)
+
+        return judge
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:
         """Where whatever the gate has wrapped arrives: its body is all of a message that nobody can act on."""
         lane = message.delivery_info["routing_key"]
         flaw = flaw_of(message.body, lane) or Flaw(PoisonReason.UNDECODABLE, str(exc))
-        poison = Poison(lane, flaw.reason, flaw.error, message.body, flaw.task)
+        self._keep(message, lane, flaw)
+
+    def _keep(self, message: Any, lane: str, flaw: Flaw) -> None:
+        raw = message.body if isinstance(message.body, bytes) else str(message.body).encode()
+        poison = Poison(lane, flaw.reason, flaw.error, raw, flaw.task)
         self._keeper.keep(poison, lambda: self.call_soon(message.ack_log_error, log, self.connection_errors))

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 from celery.app.task import Context
@@ -124,6 +125,25 @@ def _error_in_arguments(args: list[object], task: str, latest: float) -> str | N
             return "an id is due too far away" if any(due > latest * 1e6 for due in dues) else None
         case _:
             return NOT_ABOUT_IDS if task in WITH_IDS else "it has arguments"
+
+
+def envelope_of(message: Any) -> bytes:
+    """A message of AMQP in the form that kombu gives it on Redis, where its parts have no form of their own."""
+    body = message.body if isinstance(message.body, bytes) else str(message.body).encode(errors="surrogatepass")
+    info = message.delivery_info
+    envelope = {
+        "body": base64.b64encode(body).decode(),
+        "content-type": message.content_type,
+        "content-encoding": message.content_encoding,
+        "headers": message.headers,
+        "properties": {
+            "delivery_tag": "",
+            "delivery_info": {"exchange": info["exchange"], "routing_key": info["routing_key"]},
+            "body_encoding": "base64",
+            "priority": 0,
+        },
+    }
+    return json.dumps(envelope, default=repr).encode()
 
 
 def wrapped(raw: bytes, lane: str) -> bytes:

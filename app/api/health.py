@@ -2,15 +2,13 @@
 
 from typing import Literal
 
-import redis
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.responses import Response
 
+from app import broker
 from app.api.answers import answer
 from app.ledger import service
 from app.runtime import Runtime
@@ -66,16 +64,4 @@ def _database(runtime: Runtime) -> str:
 def _broker(settings: Settings) -> str:
     if settings.broker_url is None:
         return "not set"
-    client = redis.Redis.from_url(
-        settings.broker_url.get_secret_value(),
-        socket_timeout=BROKER_SECONDS,
-        socket_connect_timeout=BROKER_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-    )
-    try:
-        client.ping()
-    except redis.RedisError:
-        return "unreachable"
-    finally:
-        client.close()
-    return "ok"
+    return "ok" if broker.answers(settings.broker_url.get_secret_value(), BROKER_SECONDS) else "unreachable"

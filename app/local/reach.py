@@ -4,6 +4,8 @@ from urllib.parse import urlsplit
 
 import psycopg
 import redis
+from amqp.exceptions import AMQPError
+from kombu.connection import Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -30,7 +32,27 @@ def check_database(url: str) -> None:
 
 
 def check_broker(url: str) -> None:
-    """Raises LocalServiceError unless Redis answers there."""
+    """Raises LocalServiceError unless Redis, or RabbitMQ where the URL is `amqp://`, answers there."""
+    if url.startswith(("amqp://", "amqps://")):
+        _check_rabbitmq(url)
+    else:
+        _check_redis(url)
+
+
+def _check_rabbitmq(url: str) -> None:
+    if not _has_its_password_in_place(url):
+        raise _unreadable("DUEHOOK_BROKER_URL", "amqp://user:password@host:port/vhost")
+    connection = Connection(url, connect_timeout=PATIENCE)
+    try:
+        connection.connect()
+    except (AMQPError, OSError) as error:
+        place = f"{connection.hostname}:{connection.port or 5672}"
+        raise _unusable("RabbitMQ", place, error, "DUEHOOK_BROKER_URL") from error
+    finally:
+        connection.release()
+
+
+def _check_redis(url: str) -> None:
     unreadable = _unreadable("DUEHOOK_BROKER_URL", "redis://:password@host:port/0")
     if not _has_its_password_in_place(url):
         raise unreadable

@@ -35,7 +35,7 @@ def test_nothing_has_to_be_set() -> None:
     ("name", "value", "why"),
     [
         ("DATABASE_URL", "mysql://h/d", "use a URL that begins with postgresql://"),
-        ("BROKER_URL", "amqp://h", "use a URL that begins with redis://"),
+        ("BROKER_URL", "sqs://h", "use a URL that begins with redis://"),
         ("SECRETS_KEY", "short", "each key needs 32 characters or more, such as `openssl rand -hex 32` makes"),
         ("SECRETS_KEY", f"{KEY},short", "each key needs 32 characters or more, such as `openssl rand -hex 32` makes"),
         ("LOG_LEVEL", "loud", "use debug, info, warning or error"),
