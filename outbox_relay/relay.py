@@ -14,15 +14,14 @@ from itertools import groupby
 
 import structlog
 from celery import Celery
-from sqlalchemy import Engine, exc
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Engine
 
 from app import broker
 from app.core.clock import LedgerClock
 from app.core.taking import Taking
 from app.domain.wakeups import AT_ONCE, LANE, Adapter, Kind, Lane
 from app.ledger import service
-from app.ledger.database import in_transaction
+from app.ledger.database import UNDONE, cause_of, in_transaction
 from app.ledger.outbox import Room, Taken
 from app.settings import Settings
 from outbox_relay.wire import LOST, Wakeup, make_wire
@@ -41,7 +40,7 @@ TROUBLE = (0.1, 5.0)  # seconds between tries while the broker or the database i
 UNREADY = 5.0  # seconds of trouble until it says so
 NO_TIME = timedelta()
 KINDS = tuple(broker.TASK)
-AWAY = (*LOST, DBAPIError, exc.TimeoutError)
+AWAY = (*LOST, *UNDONE)
 
 
 def wakeups(taken: Sequence[Taken], now: datetime) -> Iterator[Wakeup]:
@@ -158,5 +157,4 @@ class Relay:
 
 def _what(error: BaseException) -> str:
     """The name of what went wrong: texts may hold addresses and credentials."""
-    cause = error.orig if isinstance(error, DBAPIError) and error.orig else error.__cause__ or error
-    return type(cause).__name__
+    return cause_of(error) if isinstance(error, UNDONE) else type(error.__cause__ or error).__name__

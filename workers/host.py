@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import structlog
-from sqlalchemy import exc
-from sqlalchemy.exc import DBAPIError
 
 from app.core import events, reservations
 from app.core.dispatch import Dispatcher
@@ -18,14 +16,13 @@ from app.core.timer import Timer
 from app.core.upkeep import upkeep
 from app.domain.wakeups import AT_ONCE, Answer, Kind
 from app.ledger import outbox
-from app.ledger.database import in_transaction, is_lost
+from app.ledger.database import UNDONE, Undone, cause_of, in_transaction, is_lost
 from app.runtime import Runtime, make_dispatcher, upkeep_terms
 
 log = structlog.get_logger("duehook.worker")
 AGAIN = 1.0  # seconds until an id is looked at again whose row and outbox row somebody holds, or without a database
 MOST = 500  # ids in one statement
 MOST_HELD = 50_000  # ids of a kind on the timer while the database is away; more wait for their publish lease
-LOST = (DBAPIError, exc.TimeoutError)
 
 
 class Host:
@@ -114,8 +111,8 @@ class Host:
             return
         try:
             in_transaction(self._runtime.engine, lambda connection: outbox.look_sooner(connection, ids, timedelta()))
-        except LOST as error:  # their publish leases end anyway; what is in the air must still be waited for
-            log.warning("held_until_publish_lease", ids=len(ids), error=type(error).__name__)
+        except UNDONE as error:  # their publish leases end anyway; what is in the air must still be waited for
+            log.warning("held_until_publish_lease", ids=len(ids), error=cause_of(error))
 
     def _timer(self, kind: Kind) -> Timer:
         with self._making:
@@ -134,8 +131,8 @@ class Host:
     def _act(self, kind: Kind, ids: Sequence[int]) -> None:
         try:
             looked = self._look(kind, ids)
-        except LOST as error:
-            if isinstance(error, DBAPIError) and not is_lost(error):
+        except UNDONE as error:
+            if not is_lost(error):
                 raise
             self._wait_for_the_database(kind, ids, error)
             return
@@ -148,10 +145,10 @@ class Host:
         at = self.clock.time() + AGAIN
         self._timer(kind).add((at, each) for each in ids)
 
-    def _wait_for_the_database(self, kind: Kind, ids: Sequence[int], error: Exception) -> None:
+    def _wait_for_the_database(self, kind: Kind, ids: Sequence[int], error: Undone) -> None:
         """A restart of it then costs a second or two. Without this the ids would wait for their publish lease."""
         room = max(0, MOST_HELD - self.held(kind))
-        log.warning("database_away", kind=kind, ids=len(ids), held=min(room, len(ids)), error=type(error).__name__)
+        log.warning("database_away", kind=kind, ids=len(ids), held=min(room, len(ids)), error=cause_of(error))
         self._look_again(kind, ids[:room])
 
     def _look(self, kind: Kind, ids: Sequence[int]) -> Looked:

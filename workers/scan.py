@@ -13,14 +13,12 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import structlog
-from sqlalchemy import exc
-from sqlalchemy.exc import DBAPIError
 
 from app.core.taking import FOLLOW, Taking
 from app.core.threads import start_vital
 from app.domain.wakeups import LANE, Adapter, Kind, Lane
 from app.ledger import service
-from app.ledger.database import in_transaction
+from app.ledger.database import UNDONE, cause_of, in_transaction
 from app.ledger.outbox import Room, Taken
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
@@ -37,7 +35,6 @@ IDLE = (0.002, 0.02)  # seconds between looks while there is nothing: at first, 
 JITTER = (0.8, 1.2)  # of a pause: scans that were started together must not look together
 TROUBLE = (0.1, 5.0)  # seconds between tries while the database is away
 UNREADY = 10.0  # seconds of that until it says so
-LOST = (DBAPIError, exc.TimeoutError)
 SET_SCAN = "duehook wakeups set scan"
 
 
@@ -113,10 +110,10 @@ class Scan:
             try:
                 pause = turn()
                 trouble = TROUBLE[0]
-            except LOST as error:  # what was taken comes up again
+            except UNDONE as error:  # what was taken comes up again
                 pause = trouble
                 trouble = min(trouble * 2, TROUBLE[1])
-                log.warning("scan_waits", thread=name, error=type(error).__name__, seconds=round(pause, 1))
+                log.warning("scan_waits", thread=name, error=cause_of(error), seconds=round(pause, 1))
             self._stopping.wait(pause * random.uniform(*JITTER))
 
     def _while_working(self, turn: Callable[[], float]) -> Callable[[], float]:
@@ -131,7 +128,7 @@ class Scan:
         settings = self._runtime.settings
         try:
             share = in_transaction(self._runtime.engine, service.scan_share)
-        except LOST:
+        except UNDONE:
             if time.monotonic() > self._fine + UNREADY:
                 settings.tell_unready()
             raise
@@ -190,7 +187,7 @@ class Sweeper:
         dues = [int(row.due_at.timestamp() * 1_000_000) for row in rows]
         try:
             self._host.wake(kind, [row.ref for row in rows], dues)
-        except LOST:
+        except UNDONE:
             raise
         except Exception:  # as on a timer: it must not end the lane, and the rows come up after their publish lease
             log.exception("wakeup_failed", kind=kind, ids=len(rows))

@@ -4,13 +4,12 @@ from typing import Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.responses import Response
 
 from app import broker
 from app.api.answers import answer
 from app.ledger import service
+from app.ledger.database import UNDONE
 from app.runtime import Runtime
 from app.settings import Settings
 
@@ -56,7 +55,7 @@ def _database(runtime: Runtime) -> str:
             service.check_schema(connection)
     except service.UnfitError:
         return "unfit"
-    except (DBAPIError, PoolTimeoutError):
+    except UNDONE:
         return "unreachable"
     return "ok"
 

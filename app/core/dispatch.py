@@ -17,7 +17,6 @@ from uuid import UUID
 
 import structlog
 from sqlalchemy import Engine as Database
-from sqlalchemy.exc import DBAPIError
 
 from app.core import deliveries, endpoints
 from app.core.clock import LedgerClock
@@ -31,7 +30,7 @@ from app.domain.identity import public_id
 from app.domain.outcomes import Again, Bury, Done, outcome_of, verdict
 from app.domain.retry_after import parse_retry_after
 from app.domain.states import DeadReason, DeliveryStatus, Outcome
-from app.ledger.database import in_transaction
+from app.ledger.database import UNDONE, cause_of, in_transaction
 from app.ledger.deliveries import Claim, Ending
 from app.sending.engine import Engine, Places, Sent
 
@@ -149,8 +148,8 @@ class Dispatcher:
             return ()
         try:
             renewed = deliveries.renew(self._database, tokens, self._terms.lease)
-        except DBAPIError as error:  # tried again in a moment, for as long as the sends may take
-            log.warning("renewal_failed", error=type(error.orig).__name__, leases=len(tokens))
+        except UNDONE as error:  # tried again in a moment, for as long as the sends may take
+            log.warning("renewal_failed", error=cause_of(error), leases=len(tokens))
             return ()
         log.info("renewed", leases=len(renewed), of=len(tokens))
         return renewed
@@ -200,9 +199,9 @@ class Dispatcher:
             try:
                 states = deliveries.record(self._database, endings, max_age=self._terms.max_age)
                 break
-            except DBAPIError as error:  # the same tokens again are safe: what was recorded is found recorded
+            except UNDONE as error:  # the same tokens again are safe: what was recorded is found recorded
                 self._caught_up.clear()
-                log.warning("record_waits", error=type(error.orig).__name__, endings=len(endings), seconds=pause)
+                log.warning("record_waits", error=cause_of(error), endings=len(endings), seconds=pause)
                 time.sleep(pause)
                 pause = min(pause * 2, TROUBLE[1])
         if self._sent.empty():
@@ -222,8 +221,8 @@ class Dispatcher:
     def _hear(self, endpoint: int, revision: int, outcome: Outcome) -> None:
         try:
             in_transaction(self._database, lambda connection: endpoints.hear(connection, endpoint, revision, outcome))
-        except DBAPIError as error:  # the next delivery's outcome says it again
-            log.warning("endpoint_not_told", endpoint=public_id("end", endpoint), error=type(error.orig).__name__)
+        except UNDONE as error:  # the next delivery's outcome says it again
+            log.warning("endpoint_not_told", endpoint=public_id("end", endpoint), error=cause_of(error))
 
     def _ending(self, sent: Sent[Request]) -> Ending:
         request, exchange = sent.send.subject, sent.exchange

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 import structlog
 from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError, TimeoutError
 
 from app.core.threads import start_vital
 from app.domain.redaction import redact
 from app.ledger import poison
-from app.ledger.database import in_transaction, is_lost
+from app.ledger.database import UNDONE, cause_of, in_transaction, is_lost
 from app.ledger.poison import PoisonReason
 
 __all__ = ["Keeper", "Poison", "PoisonReason", "raised_by"]
@@ -63,8 +62,8 @@ class Keeper:
     def _is_recorded(self, found: Poison) -> bool:
         try:
             _record(self._engine, found)
-        except (DBAPIError, TimeoutError) as error:
-            log.warning("poison_waits", error=type(getattr(error, "orig", error)).__name__)
+        except UNDONE as error:
+            log.warning("poison_waits", error=cause_of(error))
             return False
         return True
 
@@ -79,7 +78,7 @@ def raised_by(engine: Engine, lane: str, task: str, args: Sequence[Sequence[int]
     try:
         yield
     except Exception as error:
-        if isinstance(error, TimeoutError) or (isinstance(error, DBAPIError) and is_lost(error)):
+        if isinstance(error, UNDONE) and is_lost(error):
             raise
         raw = json.dumps({"task": task, "args": args}).encode()
         found = Poison(lane, PoisonReason.RAISED, f"{type(error).__name__}: {error}", raw, task)

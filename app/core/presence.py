@@ -11,13 +11,12 @@ from typing import Self
 from uuid import uuid4
 
 import structlog
-from sqlalchemy import Connection, Engine, exc
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Engine
 
 from app.core.clock import LedgerClock
 from app.core.threads import start_vital
 from app.ledger import processes
-from app.ledger.database import in_transaction
+from app.ledger.database import UNDONE, in_transaction
 from app.ledger.processes import Who
 
 log = structlog.get_logger("duehook.presence")
@@ -27,7 +26,6 @@ SECONDS_OFF = 1.0  # the same while the clock is off
 LOOK = 0.25  # between two looks at the host's clock, which ask nobody
 OFF = 1.0  # seconds that a host's clock may be off
 RIGHT = 0.5  # within this it is right again: one that is off by the limit must not be now in and now out
-LOST = (DBAPIError, exc.TimeoutError)
 
 
 class Presence:
@@ -61,7 +59,7 @@ class Presence:
         self._thread.join()
         try:
             in_transaction(self._engine, lambda connection: processes.leave(connection, self._who.id))
-        except LOST:  # it is taken for dead, and forgotten after a day
+        except UNDONE:  # it is taken for dead, and forgotten after a day
             pass
 
     def _run(self) -> None:
@@ -76,14 +74,14 @@ class Presence:
         """Measured first: a host that slept looks like one whose clock was set, until the database is asked."""
         try:
             self.clock.measure()
-        except LOST:
+        except UNDONE:
             pass
         if self._heard is not None:
             self._judge()
             self._heard(self.unready)
         try:
             in_transaction(self._engine, self._tell)
-        except LOST:
+        except UNDONE:
             pass
 
     def _tell(self, connection: Connection) -> None:

@@ -5,9 +5,13 @@ from typing import TypeVar
 
 from psycopg import errors
 from sqlalchemy import URL, Connection, Engine, create_engine, make_url
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError, TimeoutError
 
 T = TypeVar("T")
+
+# What comes of a call that the database did not do: it is away, it refused, or no connection of the pool came free.
+UNDONE = (DBAPIError, TimeoutError)
+Undone = DBAPIError | TimeoutError
 
 # Names mean PostgreSQL's own: a table or function in a schema that others may write to must not come before them.
 NAMES = {"search_path": "pg_catalog", "timezone": "UTC"}
@@ -72,12 +76,14 @@ def sqlstate(error: DBAPIError) -> str | None:
     return getattr(error.orig, "sqlstate", None)
 
 
-def is_lost(error: DBAPIError) -> bool:
+def is_lost(error: Undone) -> bool:
     """Whether the database itself is gone, full or stopping, so that no other row would fare better.
 
-    No SQLSTATE (the connection broke), classes 08 (connection), 53 (no resources: disk full, too many connections)
-    and 57P (shutdown, crash of another session).
+    No connection of the pool, no SQLSTATE (the connection broke), classes 08 (connection), 53 (no resources: disk
+    full, too many connections) and 57P (shutdown, crash of another session).
     """
+    if isinstance(error, TimeoutError):
+        return True
     state = sqlstate(error)
     return state is None or error.connection_invalidated or state[:2] in ("08", "53") or state[:3] == "57P"
 
@@ -85,3 +91,8 @@ def is_lost(error: DBAPIError) -> bool:
 def is_impatient(error: DBAPIError) -> bool:
     """Whether a statement was given up because it waited too long (55P03, 57014): that says nothing about its rows."""
     return sqlstate(error) in ("55P03", "57014")
+
+
+def cause_of(error: Undone) -> str:
+    """The name of what went wrong, for logs: its text may hold what must not be there."""
+    return type(getattr(error, "orig", None) or error).__name__
