@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 
 from app import broker
 from app.core.clock import LedgerClock
-from app.core.taking import Taking
+from app.core.taking import AHEAD, Taking
 from app.domain.wakeups import AT_ONCE, LANE, Adapter, Kind, Lane
 from app.ledger import service
 from app.ledger.database import UNDONE, cause_of, in_transaction
@@ -31,14 +31,11 @@ log = structlog.get_logger("duehook.relay")
 # Receiving a message costs a worker more than a millisecond of CPU, an id in a batch a twentieth of that.
 MOST_IDS = 100
 TOGETHER = timedelta(seconds=1)  # a message's ids are due within it
-AHEAD = timedelta(seconds=1)  # a worker gets a wake-up this much before its ids are due
 MOST_MESSAGES = 25  # waiting in one queue; more waits in PostgreSQL, where it can be shared fairly
-MOST_AHEAD = 20_000  # ids of one lane in workers' hands before they are due; more waits until nearly then
 IDLE = (0.002, 0.02)  # seconds between looks while there is nothing: at first, at most
 OTHERS = 0.2  # the same while the scan notices everything
 TROUBLE = (0.1, 5.0)  # seconds between tries while the broker or the database is away
 UNREADY = 5.0  # seconds of trouble until it says so
-NO_TIME = timedelta()
 KINDS = tuple(broker.TASK)
 AWAY = (*LOST, *UNDONE)
 
@@ -86,7 +83,6 @@ class Relay:
         self._clock = clock
         self._taking = Taking(engine, Adapter.QUEUE, settings.publish_lease, settings.horizon)
         self._wire = make_wire(celery)
-        self._hold_off = max(settings.horizon - AHEAD, NO_TIME)
         self._ahead = {lane: Ahead() for lane in Lane}
         self._epoch: str | None = None
         self._stop = threading.Event()
@@ -151,8 +147,7 @@ class Relay:
         return {kind: self._room(LANE[kind], waiting[LANE[kind]]) for kind in KINDS}
 
     def _room(self, lane: Lane, waiting: int) -> Room:
-        full = self._ahead[lane].ids >= MOST_AHEAD
-        return Room(MOST_IDS * max(0, MOST_MESSAGES - waiting), self._hold_off if full else NO_TIME)
+        return self._taking.room(MOST_IDS * max(0, MOST_MESSAGES - waiting), self._ahead[lane].ids)
 
 
 def _what(error: BaseException) -> str:

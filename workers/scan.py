@@ -10,7 +10,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 
 import structlog
 
@@ -28,9 +27,6 @@ log = structlog.get_logger("duehook.scan")
 
 POOL_SIZE = 14  # connections: a thread for each lane, one that follows, the host's timers, recorder and clock
 SWEEP = 200  # rows of one kind in one take
-MOST_HELD = 20_000  # ids of one kind on the host's timers; more waits in PostgreSQL until it is nearly due
-AHEAD = timedelta(seconds=1)  # that is nearly
-NO_TIME = timedelta()
 IDLE = (0.002, 0.02)  # seconds between looks while there is nothing: at first, at most
 JITTER = (0.8, 1.2)  # of a pause: scans that were started together must not look together
 TROUBLE = (0.1, 5.0)  # seconds between tries while the database is away
@@ -162,7 +158,6 @@ class Sweeper:
         self._host = host
         # What waits for its time is fanned out before deliveries are claimed, which may wait for room.
         self._kinds = [kind for kind in Kind if LANE[kind] is lane]
-        self._hold_off = max(settings.horizon - AHEAD, NO_TIME)
         self._idle = IDLE[0]
 
     def look(self) -> float:
@@ -178,8 +173,7 @@ class Sweeper:
         return 0
 
     def _room(self, kind: Kind) -> Room:
-        full = self._host.held(kind) >= MOST_HELD
-        return Room(min(SWEEP, self._host.room(kind)), self._hold_off if full else NO_TIME)
+        return self._taking.room(min(SWEEP, self._host.room(kind)), self._host.held(kind))
 
     def _wake(self, kind: Kind, rows: Sequence[Taken]) -> None:
         if not rows:

@@ -21,6 +21,9 @@ from app.ledger.database import in_transaction
 from app.ledger.outbox import Buckets, Crowd, Room, Taken
 
 FOLLOW = 1.0  # seconds until another division of the work is noticed
+AHEAD = timedelta(seconds=1)  # what is due within it is nearly due
+MOST_HELD = 20_000  # ids in somebody's hands before they are due; more of their kind waits until it is nearly due
+NO_TIME = timedelta()
 FRESH = timedelta(seconds=2)  # what fell due within it gets half of each share
 MOST_CROWDS = 2_000  # that share one window; the others have their turn after them
 CENSUS = 0.25  # seconds between two looks at who is waiting, or ten times what one costs
@@ -58,6 +61,7 @@ class Taking:
         self._engine = engine
         self._adapter = adapter
         self._publish_lease = publish_lease
+        self._hold_off = max(horizon - AHEAD, NO_TIME)
         self._fresh = horizon + FRESH  # a look comes up that much before the work is due
         self._buckets = Buckets()
         self._followed = -FOLLOW
@@ -75,6 +79,13 @@ class Taking:
     def idle(self) -> bool:
         """Whether the other adapter notices everything."""
         return self._buckets.first == self._buckets.end
+
+    def room(self, most: int, held: int) -> Room:
+        """Room for `most` rows of a kind, `held` of which are in hands already and not due yet.
+
+        When that is very many, what is nearly due goes first: a horizon full of work must not fill any memory.
+        """
+        return Room(most, self._hold_off if held >= MOST_HELD else NO_TIME)
 
     def take(self, rooms: Mapping[Kind, Room]) -> Batch:
         """What of our part must be looked at now and has room."""

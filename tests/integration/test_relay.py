@@ -24,7 +24,7 @@ def relay(settings: Settings, engine: Engine) -> Relay:
 def test_what_is_due_later_is_held_off_while_workers_hold_much_already(
     engine: Engine, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outbox_relay.relay.MOST_AHEAD", 10)
+    monkeypatch.setattr("app.core.taking.MOST_HELD", 10)
     an_endpoint(engine)
     some_events(engine, 20, delay_seconds=8)
     assert relay.once() == 20
@@ -36,7 +36,7 @@ def test_what_is_due_later_is_held_off_while_workers_hold_much_already(
 def test_what_is_due_by_now_is_not_counted_as_ahead(
     engine: Engine, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outbox_relay.relay.MOST_AHEAD", 10)
+    monkeypatch.setattr("app.core.taking.MOST_HELD", 10)
     an_endpoint(engine)
     some_events(engine, 20)
     assert relay.once() == 20

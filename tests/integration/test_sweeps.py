@@ -123,7 +123,7 @@ def test_the_host_knows_what_it_holds_and_how_much_can_start(engine: Engine, run
 def test_what_is_held_in_memory_is_bounded_and_does_not_hide_what_is_due_now(
     engine: Engine, runtime: Runtime, host: Still, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan, "MOST_HELD", 5)
+    monkeypatch.setattr("app.core.taking.MOST_HELD", 5)
     monkeypatch.setattr(scan, "SWEEP", 2)
     with engine.begin() as connection:
         for _ in range(20):

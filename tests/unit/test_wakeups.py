@@ -2,9 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
+from app.core.taking import AHEAD
 from app.domain.wakeups import Kind
 from app.ledger.outbox import Taken
-from outbox_relay.relay import AHEAD, MOST_IDS, wakeups
+from outbox_relay.relay import MOST_IDS, wakeups
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
