@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 
 from app import broker
 from app.core.clock import LedgerClock
-from app.core.taking import AHEAD, Taking
+from app.core.taking import AHEAD, FRESH, Taking
 from app.domain.wakeups import AT_ONCE, LANE, Adapter, Kind, Lane
 from app.ledger import service
 from app.ledger.database import UNDONE, cause_of, in_transaction
@@ -31,7 +31,7 @@ log = structlog.get_logger("duehook.relay")
 # Receiving a message costs a worker more than a millisecond of CPU, an id in a batch a twentieth of that.
 MOST_IDS = 100
 TOGETHER = timedelta(seconds=1)  # a message's ids are due within it
-MOST_MESSAGES = 25  # waiting in one queue; more waits in PostgreSQL, where it can be shared fairly
+MOST_MESSAGES = 10  # waiting in one queue; more waits in PostgreSQL, where it can be shared fairly
 IDLE = (0.002, 0.02)  # seconds between looks while there is nothing: at first, at most
 OTHERS = 0.2  # the same while the scan notices everything
 TROUBLE = (0.1, 5.0)  # seconds between tries while the broker or the database is away
@@ -41,8 +41,11 @@ AWAY = (*LOST, *UNDONE)
 
 
 def wakeups(taken: Sequence[Taken], now: datetime) -> Iterator[Wakeup]:
-    """Pack taken rows into messages: by kind, in order of due time, at most `MOST_IDS` and `TOGETHER` in each."""
-    ordered = sorted(taken, key=lambda row: (row.kind, max(row.due_at, now), row.ref))
+    """Pack taken rows into messages: by kind, in order of due time, at most `MOST_IDS` and `TOGETHER` in each.
+
+    Of what is overdue the fresh goes first: the rest is late already.
+    """
+    ordered = sorted(taken, key=lambda row: (row.kind, max(row.due_at, now), row.due_at < now - FRESH, row.ref))
     for kind, rows in groupby(ordered, key=lambda row: row.kind):
         batch: list[Taken] = []
         for row in rows:

@@ -8,8 +8,6 @@ from app.process import begin, end
 from app.settings import Settings, SettingsError
 from workers.scan import scan
 
-THREADS = 4  # a task waits for room in the engine, so a few are enough; the engine itself is one loop
-
 
 def main(role: str, *lanes: str) -> None:
     """Run until told to stop; one sentence and exit code 1 when the settings say that it can't."""
@@ -41,7 +39,8 @@ def worker(settings: Settings, lanes: list[str]) -> None:
     queues = lanes or [lane.value for lane in Lane]
     celery = make_celery(settings)
     name = f"{'-'.join(lanes) or 'all'}-{os.getpid()}@%h"
-    options = f"-P threads -c {THREADS} -E --without-gossip --without-mingle -l {settings.log_level}"
+    # One for each lane and one more: a task may wait a moment, and each is as many ids ahead of what falls due.
+    options = f"-P threads -c {len(queues) + 1} -E --without-gossip --without-mingle -l {settings.log_level}"
     run_worker(celery, settings, queues, ["-Q", ",".join(queues), "-n", name, *options.split()])
 
 

@@ -1,6 +1,6 @@
 """Deliveries: claim, then send (elsewhere), then record by token; or give back what was never sent."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import groupby
@@ -12,7 +12,7 @@ import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from app.core.sets import Looked, look
+from app.core.sets import PAUSE, Looked, look
 from app.domain.states import DeliveryStatus
 from app.domain.wakeups import Answer
 from app.ledger import deliveries
@@ -47,17 +47,26 @@ class Claimed:
     looked: Looked
 
 
-def claim(engine: Engine, ids: Sequence[int], terms: Terms, room: Room) -> Claimed:
+# Of those that found no room (their endpoints by id), who goes back, and for how long; the others wait here.
+TurnAway = Callable[[Mapping[int, int]], Mapping[int, timedelta]]
+
+
+def _everybody(crowded: Mapping[int, int]) -> Mapping[int, timedelta]:
+    return dict.fromkeys(crowded, PAUSE)
+
+
+def claim(engine: Engine, ids: Sequence[int], terms: Terms, room: Room, turn_away: TurnAway = _everybody) -> Claimed:
     """Claim what is due of `ids` and has room, under a token of its own; see `look` for the rest.
 
     The lease begins here and its end has an outbox row in the same transaction, so that a worker that dies from
     now on costs lateness and an attempt number, nothing else.
     """
     claims: dict[int, Claim] = {}  # by id: a transaction that is run again replaces what it found
+    pauses: dict[int, timedelta] = {}
 
     def act(connection: Connection, some: Sequence[int]) -> dict[int, Answer]:
         elsewhere = len(claims.keys() - set(some))
-        taken, answers = deliveries.claim(
+        taken, answers, crowded = deliveries.claim(
             connection,
             some,
             token=uuid4(),
@@ -68,9 +77,10 @@ def claim(engine: Engine, ids: Sequence[int], terms: Terms, room: Room) -> Claim
             room_of=room.of,
         )
         claims.update((each.delivery, each) for each in taken)
-        return answers
+        pauses.update(turn_away(crowded))
+        return answers | {each: Answer.WAITING for each in crowded if each not in pauses}
 
-    looked = look(engine, ids, act)
+    looked = look(engine, ids, act, lambda each: pauses.get(each, PAUSE))
     return Claimed([claims[each] for each, answer in looked.answers.items() if answer is Answer.TAKEN], looked)
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 import structlog
@@ -23,13 +24,14 @@ from app.core.clock import LedgerClock
 from app.core.deliveries import Room, Terms
 from app.core.leases import Leases
 from app.core.requests import Request, Requests
-from app.core.sets import Looked
+from app.core.sets import PAUSE, Looked
 from app.core.threads import start_vital
 from app.domain.exchange import Answered, Blocked
 from app.domain.identity import public_id
 from app.domain.outcomes import Again, Bury, Done, outcome_of, verdict
 from app.domain.retry_after import parse_retry_after
 from app.domain.states import DeadReason, DeliveryStatus, Outcome
+from app.domain.wakeups import Answer
 from app.ledger.database import UNDONE, cause_of, in_transaction
 from app.ledger.deliveries import Claim, Ending
 from app.sending.engine import Engine, Places, Sent
@@ -37,6 +39,8 @@ from app.sending.engine import Engine, Places, Sent
 log = structlog.get_logger("duehook.delivery")
 
 PATIENCE = 5.0  # seconds that a wake-up waits for room before its ids go back
+MOMENT = 0.25  # seconds that an id waits for its endpoint, if its pace is such that there will be a place
+GLANCE = 0.02  # seconds between looks whether there is
 MOST_RECORDS = 200  # outcomes in one statement
 GATHER = 0.003  # seconds that the first outcome waits for others
 SEALED = timedelta(seconds=30)  # until another process, with the right keys, may have it
@@ -82,18 +86,45 @@ class Dispatcher:
         return self._free(0, 0)
 
     def deliver(self, ids: Sequence[int]) -> Looked:
-        """Claim and start what is due of `ids`, as room comes free; what finds none in time goes back."""
+        """Claim and start what is due of `ids`, as room comes free; what finds none in time goes back.
+
+        Who waits for its endpoint holds up nobody else: the others of this call have begun, other calls go on.
+        """
         looked = Looked()
-        left = list(ids)
-        until = time.monotonic() + PATIENCE
+        left, until = list(ids), time.monotonic() + MOMENT
+        while left:
+            left = self._claim_all(left, looked, patient=time.monotonic() < until)
+            if left:
+                self._places.wait_for_change(GLANCE)
+        return looked
+
+    def _claim_all(self, ids: Sequence[int], looked: Looked, *, patient: bool) -> list[int]:
+        """Returns those that wait for their endpoint; nobody does who is not `patient`."""
+        left, until = list(ids), time.monotonic() + PATIENCE
         with self._claiming:
             while left:
                 free = self._free(len(left), until)
                 some, left = (left[:free], left[free:]) if free else (left, [])
-                one = self._claim(some, free)
+                one = self._claim(some, free, patient)
                 looked.answers |= one.answers
                 looked.again += one.again
-        return looked
+        return [each for each in ids if looked.answers.get(each) is Answer.WAITING]
+
+    def _turn_away(self, crowded: Mapping[int, int], *, patient: bool) -> dict[int, timedelta]:
+        """How long each of those goes back for whose endpoint, by its pace, will have no place in a moment."""
+        by_endpoint: dict[int, list[int]] = {}
+        for each, endpoint in crowded.items():
+            by_endpoint.setdefault(endpoint, []).append(each)
+        away = {}
+        for endpoint, ids in by_endpoint.items():
+            soon = self._places.soon(endpoint, MOMENT) if patient else 0
+            away.update(dict.fromkeys(ids[soon:], self._pause(endpoint)))
+        return away
+
+    def _pause(self, endpoint: int) -> timedelta:
+        """Until its places have been used once more: a receiver that hangs is not asked about every second."""
+        turnover = timedelta(seconds=math.ceil(self._places.turnover(endpoint)))
+        return min(max(PAUSE, turnover), max(PAUSE, self._requests.deadline))
 
     def _free(self, wanted: int, until: float) -> int:
         """Places that are free in time; none while outcomes wait for a database that was away.
@@ -104,10 +135,12 @@ class Dispatcher:
             return 0
         return self._places.free(wanted, max(0.0, until - time.monotonic()))
 
-    def _claim(self, ids: Sequence[int], free: int) -> Looked:
-        room = Room(total=free, each=self._places.each, of=self._places.free_of())
+    def _claim(self, ids: Sequence[int], free: int, patient: bool) -> Looked:
+        each, of = self._places.shares()
+        room = Room(total=free, each=each, of=of)
         claimed_at = time.monotonic()
-        claimed = deliveries.claim(self._database, ids, self._terms, room)
+        turn_away = partial(self._turn_away, patient=patient)
+        claimed = deliveries.claim(self._database, ids, self._terms, room, turn_away)
         if claimed.claims:
             prepared = self._requests.prepare(claimed.claims, self._clock.now())
             if time.monotonic() >= claimed_at + self._terms.lease.total_seconds():

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import groupby
 
 import structlog
 from sqlalchemy import Connection, Engine
@@ -27,14 +28,22 @@ class Looked:
     again: list[int] = field(default_factory=list)
 
 
-def look(engine: Engine, ids: Sequence[int], act: Callable[[Connection, Sequence[int]], dict[int, Answer]]) -> Looked:
+Act = Callable[[Connection, Sequence[int]], dict[int, Answer]]
+
+
+def _a_second(_: int) -> timedelta:
+    return PAUSE
+
+
+def look(engine: Engine, ids: Sequence[int], act: Act, pause_of: Callable[[int], timedelta] = _a_second) -> Looked:
     """Run `act` on `ids` in one transaction and set the next look of those that it could not take.
 
     A set that the database refuses is halved until the bad row is alone; that one is logged and answered `failed`,
-    the others commit. Raises when the database is lost: nothing is acknowledged then.
+    the others commit. `pause_of` an id that could not be taken is asked after `act`. Raises when the database is
+    lost: nothing is acknowledged then.
     """
     try:
-        return in_transaction(engine, lambda connection: _look(connection, ids, act))
+        return in_transaction(engine, lambda connection: _look(connection, ids, act, pause_of))
     except DBAPIError as error:
         if is_lost(error):
             raise
@@ -44,18 +53,16 @@ def look(engine: Engine, ids: Sequence[int], act: Callable[[Connection, Sequence
             log.error("row_refused", ref=ids[0], error=type(error.orig).__name__, exc_info=True)
             return Looked({ids[0]: Answer.FAILED})
     middle = len(ids) // 2
-    first, second = look(engine, ids[:middle], act), look(engine, ids[middle:], act)
+    first, second = (look(engine, half, act, pause_of) for half in (ids[:middle], ids[middle:]))
     return Looked(first.answers | second.answers, first.again + second.again)
 
 
-def _look(
-    connection: Connection, ids: Sequence[int], act: Callable[[Connection, Sequence[int]], dict[int, Answer]]
-) -> Looked:
+def _look(connection: Connection, ids: Sequence[int], act: Act, pause_of: Callable[[int], timedelta]) -> Looked:
     answers = act(connection, ids)
     later = [each for each, answer in answers.items() if answer in (Answer.EARLY, Answer.LOCKED, Answer.NO_ROOM)]
-    if not later:
-        return Looked(answers)
-    seen = set(outbox.look_sooner(connection, later, PAUSE))
+    seen: set[int] = set()
+    for pause, some in groupby(sorted(later, key=pause_of), key=pause_of):
+        seen.update(outbox.look_sooner(connection, list(some), pause))
     return Looked(answers, [each for each in later if each not in seen])
 
 

@@ -47,7 +47,8 @@ class Answer(StrEnum):
     HELD = "held"  # somebody else's lease runs; its end has an outbox row
     EARLY = "early"  # not due by the database's clock
     LOCKED = "locked"  # somebody's open transaction has it; looked at again in a second
-    NO_ROOM = "no_room"  # its endpoint or the engine is full
+    NO_ROOM = "no_room"  # its endpoint or the engine is full; looked at again when that should have changed
+    WAITING = "waiting"  # the same, but there will be room in a moment and this worker waits for it
     DISABLED = "disabled"  # its endpoint is disabled: it waits
     CANCELLED = "cancelled"  # ended by this call: cancelled meanwhile, or its endpoint is deleted
     BURIED = "buried"  # ended by this call: too old

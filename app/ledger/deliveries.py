@@ -87,8 +87,10 @@ def claim(
     room: int,
     room_each: int,
     room_of: Mapping[int, int],
-) -> tuple[list[Claim], dict[int, Answer]]:
+) -> tuple[list[Claim], dict[int, Answer], dict[int, int]]:
     """Claim those of `ids` that are due and have room; the second value answers for every id.
+
+    The third has the endpoints of those that found no room.
 
     `room` bounds the claims of this call, `room_each` those of one endpoint unless its own limit or `room_of` say
     otherwise. A
@@ -115,7 +117,7 @@ def claim(
     if passed_over := [each for each in ids if each not in answers]:
         locked = set(connection.execute(_EXISTING, {"ids": passed_over}).scalars())
         answers |= {each: Answer.LOCKED if each in locked else Answer.GONE for each in passed_over}
-    return claims, answers
+    return claims, answers, {row.id: row.endpoint for row in rows if row.answer == Answer.NO_ROOM}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ again when its outcome is recorded, so that neither slow receivers nor a slow da
 import asyncio
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -19,6 +19,8 @@ from app.domain.urls import Origin
 from app.sending.transport import PinnedTransport
 
 T = TypeVar("T")
+GLANCE = 0.02  # seconds that are worth waiting for more places at once
+PACE = 0.5  # seconds that an endpoint's pace is taken over
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +45,19 @@ class Sent(Generic[T]):
 
 
 class Places:
-    """Who may send how much at once; thread-safe."""
+    """Who may send how much at once; thread-safe.
+
+    An endpoint may have its limit, but never more than half of what it would leave free (a dynamic threshold, after
+    Choudhury and Hahne, 1998): however many of them are slow, there are places for the others.
+    """
 
     def __init__(self, total: int, each: int) -> None:
         self.total = total
         self.each = each
         self._limits: dict[int, int] = {}
         self._used: Counter[int] = Counter()
+        self._ended: dict[int, deque[tuple[float, int]]] = {}  # when and how many, of endpoints that use some
+        self._since: dict[int, float] = {}  # when the last ended, or the first of those in use began
         self._hurried = False
         self._changed = threading.Condition()
 
@@ -64,13 +72,20 @@ class Places:
     def take(self, endpoints: Sequence[int]) -> None:
         with self._changed:
             self._used.update(endpoints)
+            for endpoint in set(endpoints):
+                self._since.setdefault(endpoint, time.monotonic())
 
     def give(self, endpoints: Sequence[int]) -> None:
         with self._changed:
-            self._used.subtract(endpoints)
-            for endpoint in set(endpoints):
+            now = time.monotonic()
+            for endpoint, number in Counter(endpoints).items():
+                self._used[endpoint] -= number
                 if self._used[endpoint] <= 0:
-                    del self._used[endpoint]
+                    for kept in (self._used, self._ended, self._since):
+                        kept.pop(endpoint, None)
+                else:
+                    self._since[endpoint] = now
+                    self._ended.setdefault(endpoint, deque()).append((now, number))
             self._changed.notify_all()
 
     @property
@@ -78,10 +93,12 @@ class Places:
         return self._used.total()
 
     def free(self, wanted: int, patience: float) -> int:
-        """How many places are free; waits up to `patience` seconds until it is `wanted`, or half of all."""
+        """How many places are free; waits a glance until it is `wanted`, or half of all, and `patience` for one."""
         enough = min(wanted, max(1, self.total // 2))
+        until = time.monotonic() + patience
         with self._changed:
-            self._changed.wait_for(lambda: self._hurried or self.total - self.used >= enough, patience)
+            self._changed.wait_for(lambda: self._hurried or self.total - self.used >= enough, min(GLANCE, patience))
+            self._changed.wait_for(lambda: self._hurried or self.total > self.used, max(0.0, until - time.monotonic()))
             return max(0, self.total - self.used)
 
     def hurry(self) -> None:
@@ -90,11 +107,50 @@ class Places:
             self._hurried = True
             self._changed.notify_all()
 
-    def free_of(self) -> Mapping[int, int]:
-        """The free places of endpoints where they are not the common limit."""
+    def wait_for_change(self, patience: float) -> None:
+        """Wait until places were given back, but not longer than `patience` seconds."""
         with self._changed:
+            if not self._hurried:
+                self._changed.wait(patience)
+
+    def shares(self) -> tuple[int, Mapping[int, int]]:
+        """How many an endpoint may take now, and those that it is another number for."""
+        with self._changed:
+            free = self.total - self.used
             known = self._used.keys() | self._limits.keys()
-            return {each: max(0, self._limits.get(each, self.each) - self._used[each]) for each in known}
+            return self._share(self.each, 0, free), {
+                each: self._share(self._limits.get(each, self.each), self._used[each], free) for each in known
+            }
+
+    @staticmethod
+    def _share(limit: int, used: int, free: int) -> int:
+        return max(0, min(limit - used, (free - used + 1) // 2))
+
+    def soon(self, endpoint: int, seconds: float) -> int:
+        """How many places an endpoint will give back in so many seconds, by its pace just now.
+
+        One that has nothing in the air, or has begun a moment ago, has shown no pace yet: it gets the chance to.
+        """
+        with self._changed:
+            if self._hurried:
+                return 0
+            if pace := self._pace(endpoint):
+                return int(pace * seconds)
+            now = time.monotonic()
+            return self.each if now - self._since.get(endpoint, now) < seconds else 0
+
+    def turnover(self, endpoint: int) -> float:
+        """Seconds in which an endpoint ends as many sends as it has in the air, by its pace just now."""
+        with self._changed:
+            if pace := self._pace(endpoint):
+                return self._used[endpoint] / pace
+            return time.monotonic() - self._since[endpoint] if endpoint in self._since else 0.0
+
+    def _pace(self, endpoint: int) -> float:
+        ended = self._ended.get(endpoint, deque())
+        while ended and ended[0][0] < time.monotonic() - PACE:
+            ended.popleft()
+        return sum(number for _, number in ended) / PACE
 
     def drain(self, patience: float) -> bool:
         """Wait until none is used; whether that came true within `patience` seconds."""

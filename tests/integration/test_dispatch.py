@@ -345,3 +345,60 @@ def test_a_delivery_that_somebody_holds_keeps_no_other_outcome_waiting(
     holder.rollback()
     wait_until(lambda: states(engine) == ["delivered"] * 5)
     assert set(receiver.events.values()) == {1}
+
+
+def test_a_burst_at_an_endpoint_that_keeps_up_goes_out_without_going_back(
+    engine: Engine, dispatching: Dispatching, receiver: Receiver
+) -> None:
+    dispatcher, statements = dispatching(max_in_flight_each=10)
+    receiver.register(engine)
+    ids = ids_of(engine, some_events(engine, 16))
+    looked = dispatcher.deliver(ids)
+    dispatcher.stop()
+    assert states(engine) == ["delivered"] * 16
+    assert set(looked.answers.values()) == {Answer.TAKEN}
+    assert "outbox.look_sooner" not in statements.sent
+
+
+def test_who_waits_for_its_endpoint_holds_up_no_other(
+    engine: Engine, dispatching: Dispatching, receiver: Receiver
+) -> None:
+    dispatcher, _ = dispatching(max_in_flight=40, max_in_flight_each=10)
+    hold = threading.Event()
+    slow, quick = Receiver(), receiver
+    slow.answer = lambda _: Reply(hold=hold)
+    slow.register(engine, event_types=["slow.one"])
+    quick.register(engine, event_types=["quick.one"])
+    held = ids_of(engine, some_events(engine, 60, type="slow.one"))
+    others = ids_of(engine, some_events(engine, 10, type="quick.one"))
+    waiting = threading.Thread(target=dispatcher.deliver, args=[held])
+    waiting.start()
+    wait_until(lambda: len(slow.received) == 10)
+    began = time.monotonic()
+    assert set(dispatcher.deliver(others).answers.values()) == {Answer.TAKEN}
+    wait_until(lambda: len(quick.received) == 10)
+    assert waiting.is_alive() or time.monotonic() - began < 2, "nobody waited for the slow one"
+    waiting.join(5)
+    hold.set()
+    slow.close()
+
+
+def test_a_receiver_that_hangs_is_asked_about_less_and_less_often(
+    engine: Engine, dispatching: Dispatching, receiver: Receiver
+) -> None:
+    dispatcher, _ = dispatching(max_in_flight_each=2)
+    hold = threading.Event()
+    receiver.answer = lambda _: Reply(hold=hold)
+    endpoint = receiver.register(engine)
+    first, second = (ids_of(engine, some_events(engine, 5)) for _ in range(2))
+    with engine.begin() as connection:  # as when their wake-ups were published
+        connection.execute(text("UPDATE duehook.outbox SET look_at = now() + interval '60 s', publications = 1"))
+    dispatcher.deliver(first)
+    dispatcher._places._since[endpoint] -= 6  # it hangs for so long
+    dispatcher.deliver(second)
+    pauses = "SELECT extract(epoch FROM look_at - now()) FROM duehook.outbox WHERE ref = ANY (:ids) AND look_at > now()"
+    assert all(float(each) < 1.1 for each in rows(engine, pauses, ids=first[2:]))
+    waits = [float(each) for each in rows(engine, pauses, ids=second)]
+    assert len(waits) == 5
+    assert all(5 < each <= 7 for each in waits)
+    hold.set()

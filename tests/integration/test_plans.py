@@ -132,7 +132,7 @@ def some_seqs(connection: Engaged, table: str, condition: str = "true") -> list[
 def claim(connection: Engaged) -> list[int]:
     found = some_seqs(connection, "deliveries", "status = 'scheduled' AND next_attempt_at <= now()")
     day = timedelta(days=1)
-    claims, _ = deliveries.claim(
+    claims, _, _ = deliveries.claim(
         connection, found, token=TOKEN, lease=day, max_age=day, room=100, room_each=100, room_of={}
     )
     assert len(claims) == 100
