@@ -1,5 +1,6 @@
 """How long it takes until reservations that end at one instant are expired, and until their subscriber is told."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.spread import Spread, spread_of
@@ -10,7 +11,7 @@ SLOWEST = 100.0  # reservations per second that are waited for
 ROWS_PER_SECOND = 2_000  # that are held, at least, before they end
 INSERT = """INSERT INTO duehook.reservations (tenant, resource, expires_at)
             SELECT %s, 'seat ' || g, to_timestamp(%s) FROM generate_series(1, %s) g RETURNING seq"""
-ENDS = """SELECT 'evt_' || to_hex(e.seq), extract(epoch FROM r.updated_at)::float8
+ENDS = """SELECT r.seq, 'evt_' || to_hex(e.seq), extract(epoch FROM r.updated_at)::float8
             FROM duehook.reservations r
             JOIN duehook.events e ON e.tenant = r.tenant AND e.origin = 'service'
                                  AND e.key = 'reservation.expired:' || r.id || ':v' || r.version
@@ -33,13 +34,27 @@ class Expiry:
     repeated: int
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """A reservation has expired: the event that says so, and when, by the ledger's clock."""
+
+    reservation: int
+    event: str
+    at: float
+
+
+def ends_of(stage: Stage, reservations: Sequence[int]) -> list[End]:
+    """Of those that have expired; one that had two such events would be here twice."""
+    return [End(*row) for row in stage.connection.execute(ENDS, [reservations])]
+
+
 def measure(stage: Stage, reservations: int) -> Expiry:
     """Hold them until one instant, and wait until that and everything that follows from it is over."""
     instant = stage.now() + 3 + reservations / ROWS_PER_SECOND
     rows = stage.connection.execute(INSERT, [TENANT, instant, reservations]).fetchall()
     ahead = instant - stage.now()
     stage.settle(ahead + 30 + reservations / SLOWEST)
-    ends = dict(stage.connection.execute(ENDS, [[row[0] for row in rows]]).fetchall())
+    ends = {end.event: end.at for end in ends_of(stage, [row[0] for row in rows])}
     received = stage.receiver.received(ends)
     return Expiry(
         reservations,

@@ -1,12 +1,12 @@
 """How late work is that was scheduled, and how long what is due now takes from its commit to the wire."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.spread import Spread, spread_of
 from bench.stage import Stage
-from bench.subscribers import TENANT, event_type
+from bench.subscribers import Subscription
 
 PATIENCE = 30.0
 INSERT = """INSERT INTO duehook.events (tenant, type, data, due_at)
@@ -25,7 +25,7 @@ class Lateness:
     repeated: int
 
 
-def measure(stage: Stage, *, rate: float, seconds: float, ahead: float, endpoints: int) -> Lateness:
+def measure(stage: Stage, wanted: Sequence[Subscription], *, rate: float, seconds: float, ahead: float) -> Lateness:
     """Insert events one by one at this rate, each due `ahead` seconds later, or at once when that is 0.
 
     What is scheduled should arrive when it is due, what is due at once when its commit is confirmed.
@@ -33,7 +33,8 @@ def measure(stage: Stage, *, rate: float, seconds: float, ahead: float, endpoint
     began = time.monotonic()
     expected = {}
     for number in _paced(rate, seconds):
-        row = stage.connection.execute(INSERT, [TENANT, event_type(number % endpoints), ahead]).fetchall()[0]
+        whose = wanted[number % len(wanted)]
+        row = stage.connection.execute(INSERT, [whose.tenant, whose.type, ahead]).fetchall()[0]
         expected[row[0]] = row[1] if ahead else time.time()
     reached = len(expected) / (time.monotonic() - began)
     stage.settle(ahead + PATIENCE)

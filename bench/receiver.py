@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,15 @@ from app.local.errors import LocalServiceError
 from bench import sink
 
 PATIENCE = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request: of which event and delivery, and when its first byte came (seconds since 1970)."""
+
+    event: str
+    delivery: str
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +66,17 @@ class Receiver:
         """What came since the last call, as far as it is one of these events."""
         first: dict[str, float] = {}
         requests = 0
-        for line in self._take().splitlines():
-            event, at = line.split(" ")
-            if event in wanted:
-                first.setdefault(event, float(at))
+        for each in self.arrivals():
+            if each.event in wanted:
+                first.setdefault(each.event, each.at)
                 requests += 1
         return Received(first, lost=len(wanted) - len(first), repeated=requests - len(first))
+
+    def arrivals(self) -> Iterator[Arrival]:
+        """Everything that came since the last call, in order."""
+        for line in self._take().splitlines():
+            event, delivery, at = line.split(" ")
+            yield Arrival(event, delivery, float(at))
 
     def close(self) -> None:
         """End it; a repeat does nothing."""

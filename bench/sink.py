@@ -1,8 +1,8 @@
 """A receiver that answers 200 to everything, as cheaply as asyncio can: it must not be what a benchmark measures.
 
 `python -m bench.sink PORT [FILE]` listens on twenty loopback addresses. On SIGUSR1, and when it ends, it writes what
-arrived since the last time to FILE, one line per request: `webhook-id` and when its first byte came (seconds since
-1970).
+arrived since the last time to FILE, one line per request: `webhook-id`, `duehook-delivery-id` and when its first byte
+came (seconds since 1970).
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import uvloop
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 HOSTS = tuple(f"127.0.0.{number}" for number in range(1, 21))
-arrivals: list[tuple[bytes, float]] = []
+arrivals: list[tuple[bytes, bytes, float]] = []
 
 
 class Sink(asyncio.Protocol):
@@ -38,7 +38,7 @@ class Sink(asyncio.Protocol):
             if len(self._buffer) < end + 4 + length:
                 return
             self._buffer = self._buffer[end + 4 + length :]
-            arrivals.append((_header(head, b"webhook-id"), self._began))
+            arrivals.append((_header(head, b"webhook-id"), _header(head, b"duehook-delivery-id"), self._began))
             self._transport.write(ANSWER)
 
 
@@ -55,7 +55,7 @@ def write(file: Path | None) -> None:
     """Put what arrived since the last time into `file`; a reader sees all of it or none."""
     if file is not None:
         new = file.with_name(f"{file.name}.new")
-        new.write_bytes(b"".join(b"%s %.6f\n" % arrival for arrival in arrivals))
+        new.write_bytes(b"".join(b"%s %s %.6f\n" % arrival for arrival in arrivals))
         new.rename(file)
     arrivals.clear()
 

@@ -1,6 +1,8 @@
-"""The endpoints at the sink: one for each of a hundred event types, and one for expired reservations."""
+"""The endpoints at the sink, and the types of event that each wants."""
 
 import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from app.domain.signing_keys import hmac_secret
 from app.ledger import endpoints
@@ -9,22 +11,35 @@ from app.ledger.sealing import Sealer
 from bench.receiver import Receiver
 
 TENANT = "bench"
+EXPIRED = "reservation.expired"
 
 
-def event_type(number: int) -> str:
-    """What the endpoint of this number subscribes to."""
-    return f"order.placed.{number}"
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """An endpoint of a tenant wants one type of event, and no other endpoint of that tenant does."""
+
+    tenant: str
+    type: str
 
 
-def subscribe(database_url: str, key: str, receiver: Receiver, number: int) -> None:
-    """Make `number` endpoints for orders and the one for expiries, each with a secret of its own."""
-    wanted = [event_type(each) for each in range(number)] + ["reservation.expired"]
+def orders(number: int, tenant: str = TENANT) -> list[Subscription]:
+    """To so many types of order."""
+    return [Subscription(tenant, f"order.placed.{each}") for each in range(number)]
+
+
+def expiries(tenant: str = TENANT) -> Subscription:
+    """To its expired reservations."""
+    return Subscription(tenant, EXPIRED)
+
+
+def subscribe(database_url: str, key: str, receiver: Receiver, wanted: Sequence[Subscription]) -> None:
+    """Make an endpoint for each, with a secret of its own."""
     sealer = Sealer([key])
     engine = connect_engine(database_url, application_name="duehook bench", pool_size=1)
     try:
         with engine.begin() as connection:
             for place, each in enumerate(wanted):
-                made = endpoints.insert(connection, TENANT, url=receiver.url(place), event_types=[each])
+                made = endpoints.insert(connection, each.tenant, url=receiver.url(place), event_types=[each.type])
                 endpoints.add_secret(connection, made.seq, sealer.seal(hmac_secret(secrets.token_bytes(32))))
     finally:
         engine.dispose()

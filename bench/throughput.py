@@ -1,15 +1,16 @@
 """How fast a backlog of deliveries goes out, and what each costs in CPU time over all processes."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.cpu import machine_seconds
 from bench.stage import Stage
-from bench.subscribers import TENANT, event_type
+from bench.subscribers import Subscription
 
 BODY_BYTES = 1024
 REST = 173  # what a body holds besides its data
+DATA = '{"order":1,"note":"' + "x" * (BODY_BYTES - REST) + '"}'
 SLOWEST = 100.0  # deliveries per second that are waited for
 
 
@@ -30,10 +31,10 @@ class Throughput:
     repeated: int
 
 
-def measure(stage: Stage, deliveries: int, endpoints: int) -> Throughput:
-    """Insert events for one subscriber each in one go, and wait until all are delivered."""
+def measure(stage: Stage, deliveries: int, wanted: Sequence[Subscription]) -> Throughput:
+    """Insert events that are wanted in turn in one go, and wait until all are delivered."""
     machine, began, before = machine_seconds(), time.monotonic(), stage.cpu()
-    events = _insert(stage, deliveries, endpoints)
+    events = _insert(stage, deliveries, wanted)
     committed, accepted, inserted = stage.now(), time.monotonic(), stage.cpu()
     stage.settle(30 + deliveries / SLOWEST)
     after, seconds, busy = stage.cpu(), time.monotonic() - began, machine_seconds() - machine
@@ -42,21 +43,20 @@ def measure(stage: Stage, deliveries: int, endpoints: int) -> Throughput:
         deliveries,
         accepted_per_second=round(deliveries / (accepted - began)),
         per_second=round(deliveries / (_last_record(stage) - committed)),
-        cpu=_per_thousand(before, inserted, after, deliveries),
+        cpu=_costs(before, inserted, after, deliveries),
         others=round((busy - sum(after.values()) + sum(before.values())) / seconds, 2),
         lost=received.lost,
         repeated=received.repeated,
     )
 
 
-def _insert(stage: Stage, number: int, endpoints: int) -> list[str]:
-    data = '{"order":1,"note":"' + "x" * (BODY_BYTES - REST) + '"}'
+def _insert(stage: Stage, number: int, wanted: Sequence[Subscription]) -> list[str]:
     rows = stage.connection.execute(
         """INSERT INTO duehook.events (tenant, type, key, data)
-           SELECT %s, (%s::text[])[1 + g %% %s], 'order:' || gen_random_uuid(), %s::json
+           SELECT (%s::text[])[1 + g %% %s], (%s::text[])[1 + g %% %s], 'order:' || gen_random_uuid(), %s::json
              FROM generate_series(1, %s) g
            RETURNING id""",
-        [TENANT, [event_type(each) for each in range(endpoints)], endpoints, data, number],
+        [[each.tenant for each in wanted], len(wanted), [each.type for each in wanted], len(wanted), DATA, number],
     )
     return [row[0] for row in rows]
 
@@ -66,12 +66,15 @@ def _last_record(stage: Stage) -> float:
     return float(rows.fetchall()[0][0])
 
 
-def _per_thousand(
+def _costs(
     before: Mapping[str, float], inserted: Mapping[str, float], after: Mapping[str, float], number: int
 ) -> dict[str, float]:
-    costs = {
-        "accepting": sum(inserted.values()) - sum(before.values()),
-        **{group: after[group] - inserted[group] for group in after},
-        "total": sum(after.values()) - sum(before.values()),
-    }
+    accepting = per_thousand({"accepting": sum(inserted.values()) - sum(before.values())}, number)
+    sending = per_thousand({group: after[group] - inserted[group] for group in after}, number)
+    total = per_thousand({"total": sum(after.values()) - sum(before.values())}, number)
+    return accepting | sending | total
+
+
+def per_thousand(costs: Mapping[str, float], number: int) -> dict[str, float]:
+    """What a thousand of `number` cost."""
     return {name: round(cost / number * 1000, 4) for name, cost in costs.items()}

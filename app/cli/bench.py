@@ -1,21 +1,54 @@
-"""`duehook bench`."""
+"""`duehook bench` and `duehook bench recovery`."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from app.cli.printing import wrong_use
 
+app = typer.Typer()
+Figures = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write all figures to FILE too; - prints only them.")
+]
+PLOTS = (".png", ".svg", ".pdf")
+
+
+@app.callback(invoke_without_command=True, epilog="Example: duehook bench --json figures.json")
 def bench(
+    context: typer.Context,
     rounds: Annotated[int, typer.Option(min=1, help="Figures are medians of these.")] = 3,
     deliveries: Annotated[int, typer.Option(min=1, help="In the backlog of each round.")] = 20_000,
     quick: Annotated[bool, typer.Option("--quick", help="A few hundred of everything, to see that it works.")] = False,
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write all figures to FILE too; - prints only them.")
-    ] = None,
+    json: Figures = None,
 ) -> None:
     """Measure this machine: deliveries per second, what they cost, lateness, expiries at one instant."""
+    if context.invoked_subcommand:
+        sources = (context.get_parameter_source(name) for name in context.params)
+        if any(source is not None and source.name == "COMMANDLINE" for source in sources):
+            wrong_use(f"options of {context.invoked_subcommand} come after its name.")
+        return
     from bench.main import run
     from bench.plan import QUICK, Plan
 
     run(QUICK if quick else Plan(rounds=rounds, deliveries=deliveries), json=json)
+
+
+@app.command(epilog="Example: duehook bench recovery --deliveries 60000 --expiries 20000 --plot recovery.png")
+def recovery(
+    expiries: Annotated[int, typer.Option(min=100, help="Reservations that are overdue.")] = 100_000,
+    deliveries: Annotated[int, typer.Option(min=100, help="Deliveries that are overdue.")] = 300_000,
+    quick: Annotated[bool, typer.Option("--quick", help="A few hundred of everything, to see that it works.")] = False,
+    json: Figures = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw it too; needs matplotlib. A .png, .svg or .pdf."),
+    ] = None,
+) -> None:
+    """Measure how a day's work is caught up with that fell due while the service was not there."""
+    if plot is not None and plot.suffix not in PLOTS:
+        wrong_use(f"{plot} should end in {', '.join(PLOTS)}.")
+    from bench.recovery.main import run
+    from bench.recovery.plan import QUICK, Plan
+
+    run(QUICK if quick else Plan(expiries=expiries, deliveries=deliveries), json=json, plot=plot)

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import typer
 
-from app.cli import keys, programs, wakeups
-from app.cli.bench import bench
+from app.cli import bench, keys, programs, wakeups
 from app.cli.migrate import migrate
 from app.cli.showing import demo
 from app.cli.status import status
@@ -14,7 +13,6 @@ from app.cli.up import up
 EXAMPLES: dict[Callable[..., None], str] = {
     up: "DUEHOOK_API_PORT=9000 duehook up",
     demo: "duehook demo",
-    bench: "duehook bench --json figures.json",
     status: "duehook status --json",
     migrate: "DUEHOOK_DATABASE_URL=postgresql://… duehook migrate",
     programs.api: "duehook api",
@@ -36,3 +34,4 @@ for command, example in EXAMPLES.items():
     app.command(epilog=f"Example: {example}")(command)
 app.add_typer(keys.app, name="keys")
 app.add_typer(wakeups.app, name="wakeups")
+app.add_typer(bench.app, name="bench")
