@@ -113,6 +113,7 @@ def _settings(settings: Settings, url: str) -> dict[str, object]:
         "task_send_sent_event": False,  # a metric series per publishing process
         "worker_hijack_root_logger": False,
         "worker_enable_remote_control": True,
+        "worker_disable_rate_limits": True,  # one control message could stop a lane, and nothing would say so
         "task_create_missing_queues": False,
         "task_default_queue": Lane.UPKEEP,
         "task_queues": [Queue(lane.value, Exchange(lane.value), routing_key=lane.value) for lane in Lane],

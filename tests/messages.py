@@ -73,6 +73,7 @@ SOUND = [
     wakeup([], []),
     wakeup([-(2**63), 2**63 - 1], [0, -5]),
     wakeup([1], [1], eta="2026-01-01T00:00:00+00:00", expires="9999-12-31T23:59:59-14:00"),
+    wakeup([1] * 1000, [1] * 1000, id="x" * 255),
     wakeup([1], [1], retries=0, redelivered=True, traceparent="00-4bf9"),
     wakeup(task=AUDIT, celery_beat_task=True),
 ]
@@ -133,6 +134,8 @@ POISON: dict[bytes, PoisonReason] = {
     wakeup([1], [1], [1]): MALFORMED,
     wakeup(1, 1): MALFORMED,
     wakeup([1, 2], [1]): MALFORMED,
+    wakeup([1] * 1001, [1] * 1001): MALFORMED,  # a worker would do nothing else for as long as they are many
+    wakeup([], [], id="x" * 256): MALFORMED,
     wakeup(["1"], [1]): MALFORMED,
     wakeup([True], [1]): MALFORMED,
     wakeup([1.0], [1]): MALFORMED,

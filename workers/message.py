@@ -24,12 +24,14 @@ WITHOUT = frozenset({AUDIT})
 WRAPPED = "application/x-duehook-poison"
 FAR = 24 * 3600.0  # seconds: nothing is published this long before it is due, and a timer can't hold for ever
 BIGINT = 2**63
+MOST_IDS = 1_000  # of one wake-up, which no publisher of ours comes near: acting on it must take no time to speak of
+LONGEST_ID = 255  # characters; logs and events repeat it
 EMBEDDED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 EMPTY = ("stamped_headers", "compression")
 # Celery makes attributes of all headers, also in the place of these.
 METHODS = frozenset(name for name in dir(Context) if callable(getattr(Context, name)))
 NO_MESSAGE = "it is no message of Celery's for this queue"
-NOT_ABOUT_IDS = "its arguments are not two lists of as many 64-bit integers"
+NOT_ABOUT_IDS = "its arguments are not two lists of as many 64-bit integers, a thousand at most"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,8 @@ def _flaw_of_task(headers: Mapping[str, object], body: str, latest: float) -> Fl
 
 
 def _error_in_headers(headers: Mapping[str, object], latest: float) -> str | None:
-    if not isinstance(headers.get("id"), str):
-        return "it has no id"
+    if not isinstance(headers.get("id"), str) or len(str(headers["id"])) > LONGEST_ID:
+        return "it has no id, or one that is too long"
     limits = headers.get("timelimit") not in (None, [None, None])
     if limits or any(headers.get(name) for name in EMPTY) or not METHODS.isdisjoint(headers):
         return "its headers ask for what wake-ups don't"
@@ -118,7 +120,7 @@ def _error_in_arguments(args: list[object], task: str, latest: float) -> str | N
     match args:
         case [] if task in WITHOUT:
             return None
-        case [list(ids), list(dues)] if task in WITH_IDS and len(ids) == len(dues):
+        case [list(ids), list(dues)] if task in WITH_IDS and len(ids) == len(dues) <= MOST_IDS:
             # No bool, which is an int to Python.
             if not all(type(each) is int and -BIGINT <= each < BIGINT for each in (*ids, *dues)):
                 return NOT_ABOUT_IDS

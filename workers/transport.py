@@ -44,12 +44,35 @@ class Client(redis.PrefixedStrictRedis):
         return wrapped(raw, lane) if flaw_of(raw, lane, self._visible, self._now()) else raw
 
 
+class QoS(redis.QoS):
+    """What is unacknowledged for too long goes back to its queue; an entry that nobody can read stops no other."""
+
+    def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
+        try:
+            super().restore_by_tag(tag, client, leftmost)  # type: ignore[no-untyped-call]
+        except (RedisError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever reading it raises: kombu would try it again for ever
+            log.warning("unacknowledged_unreadable", error=type(error).__name__)
+            self._move_to_the_gate(tag, client)
+
+    def _move_to_the_gate(self, tag: Any, client: Any) -> None:
+        """Into a lane, where it is found to be poison and recorded."""
+        with self.channel.conn_or_acquire(client) as connected, connected.pipeline() as pipe:
+            entry = connected.hget(self.unacked_key, tag)
+            self._remove_from_indices(tag, pipe)  # type: ignore[no-untyped-call]
+            if entry:
+                pipe.rpush(Lane.UPKEEP.value, entry)
+            pipe.execute()
+
+
 class Channel(redis.Channel):
     """Pops through the gate. What it wraps is unacknowledged like any message, until the consumer has recorded it.
 
     `now` is the ledger's clock where somebody has it.
     """
 
+    QoS = QoS
     now: ClassVar[Callable[[], float]] = time.time
 
     def _get_client(self) -> Any:

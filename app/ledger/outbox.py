@@ -44,9 +44,11 @@ class Room:
     hold_off: timedelta = timedelta()
 
 
-# Rows that another take holds are passed over until it has lapsed. The update changes no indexed column, so that it
-# stays on its page.
-_FREE = """(taken IS NULL OR taken_until <= (SELECT duehook.now()))
+# Rows that another take holds are passed over until it has lapsed; one that would last longer than any take does is
+# damage, or of a clock that was ahead. The update changes no indexed column, so that it stays on its page.
+LIVE_TAKE = f"""(taken IS NOT NULL AND taken_until > (SELECT duehook.now())
+                AND taken_until <= (SELECT duehook.now()) + interval '{TAKE_LEASE.total_seconds()} s')"""
+_FREE = f"""{LIVE_TAKE} IS NOT TRUE
                AND (:all_buckets OR duehook.bucket(ref) >= :first AND duehook.bucket(ref) < :end)"""
 _TAKEN = """UPDATE duehook.outbox SET taken = :token, taken_until = duehook.now() + :lease
      WHERE ref = ANY (ARRAY(SELECT ref FROM due))

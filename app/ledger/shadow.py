@@ -7,6 +7,7 @@ from datetime import timedelta
 from sqlalchemy import Connection, text
 
 from app.domain.wakeups import Kind
+from app.ledger.outbox import LIVE_TAKE
 from app.ledger.walking import THINGS, Stretch, stretch_of, walk
 
 # A look may be put off for a little though nothing is published: somebody's transaction has the row, or there is no
@@ -36,7 +37,7 @@ def _verdict(kind: Kind) -> str:
     due = f"{things.open} AND NOT {things.parked} AND {things.due_at} <= (SELECT duehook.now())"
     return f"""CASE WHEN {due} THEN coalesce((
         SELECT CASE WHEN o.look_at > (SELECT duehook.now()) + :longest THEN 'missed'
-                    WHEN o.taken IS NOT NULL AND o.taken_until > (SELECT duehook.now()) THEN 'on_the_way'
+                    WHEN {LIVE_TAKE} THEN 'on_the_way'
                     WHEN o.look_at <= (SELECT duehook.now()) THEN 'would_wake'
                     WHEN o.publications > 0 OR o.look_at <= (SELECT duehook.now()) + :soon THEN 'on_the_way'
                     ELSE 'missed' END

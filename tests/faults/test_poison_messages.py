@@ -1,6 +1,7 @@
 """Broker messages that no worker can act on, put in front of real work."""
 
 import hashlib
+import json
 
 import pytest
 import redis
@@ -8,6 +9,7 @@ from sqlalchemy import Engine
 
 from app import settings as settings_of
 from app.broker import TASK, make_celery
+from app.domain.wakeups import Kind
 from app.local.postgres import Postgres
 from tests.ledgers import deliveries_of, rows, some_events
 from tests.messages import POISON, SECRET, wakeup
@@ -18,6 +20,7 @@ from workers.message import unwrapped
 
 pytestmark = pytest.mark.slow
 QUEUE = "duehook:delivery"
+UNACKED = "duehook:unacked"
 CONTROL = "duehook:/0.celery.pidbox"
 CONTROLS = [b"garbage", b"\xff", b"5", b"{}", b'{"properties": {}}', b"[" * 100_000]
 SEEN = "SELECT coalesce(sum(seen), 0) FROM duehook.poison_messages"
@@ -95,3 +98,34 @@ def test_a_database_that_is_away_costs_no_poison_and_no_spinning(
         assert worker.stop() == 0
         assert {unwrapped(item) for item in client.lrange(QUEUE, 0, -1)} == {*messages}
         postgres.start()
+
+
+def test_an_unacknowledged_entry_that_nobody_can_read_is_recorded_and_stops_no_other(
+    engine: Engine, running: Service, receiver: Receiver, broker_url: str
+) -> None:
+    receiver.register(engine)
+    some_events(engine)
+    (delivery,) = rows(engine, "SELECT id FROM duehook.deliveries")
+    worker = running.worker("delivery", "upkeep").wait_ready()
+    message = json.loads(wakeup([delivery], [0]))
+    with redis.Redis.from_url(broker_url) as client:
+        client.hset(UNACKED, mapping={"a": b"garbage", "b": b"[1]", "c": json.dumps([message, "", "delivery"])})
+        client.zadd(f"{UNACKED}_index", {"a": 3, "b": 2, "nothing": 2, "c": 1})
+        wait_until(lambda: rows(engine, "SELECT status FROM duehook.deliveries") == ["delivered"], deadline=30)
+        wait_until(lambda: rows(engine, SEEN) == [2])
+        wait_until(lambda: not client.exists(UNACKED, f"{UNACKED}_index"))
+    assert {digest for digest, *_ in kept(engine)} == {hashlib.sha256(each).digest() for each in (b"garbage", b"[1]")}
+    assert undisturbed(worker)
+
+
+def test_a_rate_limit_by_remote_control_stops_no_lane(
+    engine: Engine, running: Service, receiver: Receiver, broker_url: str
+) -> None:
+    receiver.register(engine)
+    running.relay()
+    running.worker("delivery").wait_ready()
+    control = make_celery(settings_of.load(broker_url=broker_url)).control
+    wait_until(lambda: control.rate_limit(TASK[Kind.DELIVERY], "1/h", reply=True, timeout=1))
+    for _ in range(4):
+        some_events(engine)
+        wait_until(lambda: "scheduled" not in rows(engine, "SELECT status FROM duehook.deliveries"))

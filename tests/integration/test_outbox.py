@@ -3,7 +3,8 @@
 from datetime import timedelta
 from uuid import uuid4
 
-from sqlalchemy import Engine
+import pytest
+from sqlalchemy import Engine, text
 
 from app.core import deliveries as core
 from app.domain.states import Outcome
@@ -33,6 +34,15 @@ def test_what_is_taken_comes_up_again_in_two_seconds_if_its_relay_dies(engine: E
     assert take(engine) == []
     clock.advance(seconds=2)
     assert [again.ref for again in take(engine)] == [taken.ref]
+
+
+@pytest.mark.parametrize("until", ["'infinity'", "NULL", "duehook.now() + interval '2.1 s'"])
+def test_a_take_that_would_last_longer_than_any_does_is_none(engine: Engine, clock: Clock, until: str) -> None:
+    delivery = a_delivery(engine)
+    take(engine)
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE duehook.outbox SET taken_until = {until}"))
+    assert [again.ref for again in take(engine)] == [delivery]
 
 
 def test_a_published_row_comes_up_at_the_end_of_a_publish_lease_that_doubles(engine: Engine, clock: Clock) -> None:

@@ -24,6 +24,7 @@ from app.domain.wakeups import Kind
 from app.ledger import outbox
 from app.ledger.outbox import Room
 from tests.clock import Clock
+from tests.integration.test_cli import seen
 from tests.ledgers import TENANT, TERMS, a_delivery, an_endpoint, claimed, deliveries_of, ending, rows, some_events
 
 HOUR = timedelta(hours=1)
@@ -84,6 +85,7 @@ def test_due_things_are_counted_as_what_a_take_returns_and_what_is_on_its_way(en
         look_at(engine, due[1], "taken = gen_random_uuid(), taken_until = duehook.now() + '2 s'")
         look_at(engine, due[2], "look_at = duehook.now() + '1 s'")  # locked by somebody, or no room
         look_at(engine, due[3], "taken = gen_random_uuid(), taken_until = duehook.now()")  # by a relay that died
+        look_at(engine, due[4], "taken = gen_random_uuid(), taken_until = 'infinity'")  # by nobody that there is
     found = shown(engine)
     assert found == {
         Kind.RESERVATION: Compared(would_wake=2, on_the_way=3),
@@ -256,14 +258,15 @@ def test_the_command_tells_it_to_people_and_programs_and_by_its_exit_code(
 ) -> None:
     monkeypatch.setenv("DUEHOOK_DATABASE_URL", database_url)
 
-    def run(*options: str) -> tuple[object, str]:
+    def run(*options: str) -> tuple[object, str, str]:
         monkeypatch.setattr(sys, "argv", ["duehook", "wakeups", "shadow", *options])
         with pytest.raises(SystemExit) as ended:
             main()
-        return ended.value.code or 0, capsys.readouterr().out
+        return ended.value.code or 0, *capsys.readouterr()
 
     lost = a_delivery(engine)
-    code, out = run("--json")
+    code, out, told = run("--json")
+    assert told == "duehook: no scan has been seen: this compares what it would wake if it ran.\n"
     fine = json.loads(out)
     assert (code, fine["candidate"]) == (0, "scan")
     assert fine["kinds"].keys() == {"reservation", "event", "delivery", "endpoint"}
@@ -271,13 +274,15 @@ def test_the_command_tells_it_to_people_and_programs_and_by_its_exit_code(
     assert fine["kinds"]["delivery"] == {"due": 1, "would_wake": 1, "on_the_way": 0, **nothing}
     change(engine, "UPDATE duehook.service SET scan_share = 51")
     change(engine, "DELETE FROM duehook.outbox")
-    code, out = run("--json")
+    seen(engine, "scan")
+    code, out, told = run("--json")
+    assert told == "duehook: no relay has been seen: this compares what it would wake if it ran.\n"
     wrong = json.loads(out)
     assert (code, wrong["candidate"]) == (1, "queue")
     assert wrong["kinds"]["delivery"]["missed_ids"] == [public_id("dlv", lost)]
-    code, out = run("--candidate", "scan")
-    assert code == 1
+    code, out, told = run("--candidate", "scan")
+    assert (code, told) == (1, "")
     assert out.startswith("scan of\tdue\twould wake")
     assert f"missed delivery: {public_id('dlv', lost)}\n" in out
-    assert run("--candidate", "nobody")[0] == 2
+    assert run("--candidate", "nobody") == (2, "", "duehook: 'nobody' is not an adapter: use queue or scan.\n")
     audit(engine)
