@@ -16,7 +16,7 @@ def main() -> None:
     except SettingsError as error:
         end("relay", error)
     with Presence(runtime.engine, "relay") as presence:
-        relay = Relay(runtime.settings, runtime.engine, celery, presence.clock)
+        relay = Relay(runtime.settings, runtime.engine, celery, presence.clock, presence.wait_for)
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, lambda *_: relay.stop())
         runtime.settings.tell_ready()

@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 
@@ -78,12 +78,20 @@ class Ahead:
 
 
 class Relay:
-    """Runs until stopped."""
+    """Runs until stopped; `waits` is told why it takes no work, and None when it does again."""
 
-    def __init__(self, settings: Settings, engine: Engine, celery: Celery, clock: LedgerClock) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Engine,
+        celery: Celery,
+        clock: LedgerClock,
+        waits: Callable[[str | None], None] = lambda _: None,
+    ) -> None:
         self._settings = settings
         self._engine = engine
         self._clock = clock
+        self._waits = waits
         self._taking = Taking(engine, Adapter.QUEUE, settings.publish_lease, settings.horizon)
         self._wire = make_wire(celery)
         self._ahead = {lane: Ahead() for lane in Lane}
@@ -106,12 +114,14 @@ class Relay:
                 self._wire.close()
                 if time.monotonic() > fine + UNREADY:
                     self._settings.tell_unready()
+                    self._waits(f"it can't publish ({_what(error)})")
                 self._stop.wait(trouble)
                 trouble = min(trouble * 2, TROUBLE[1]) * random.uniform(0.8, 1)
                 continue
             if time.monotonic() > fine + 1:
                 fine = time.monotonic()
                 self._settings.tell_ready()
+                self._waits(None)
             trouble = TROUBLE[0]
             pause = IDLE[0] if found else min(pause * 2, IDLE[1])
             if not found:
@@ -142,7 +152,8 @@ class Relay:
         if in_transaction(self._engine, service.broker_epoch) != epoch:
             lost = self._taking.look_at_published()
             in_transaction(self._engine, lambda connection: service.set_broker_epoch(connection, epoch))
-            log.warning("broker_began_anew", published_again=lost)
+            tell = log.warning if lost else log.info  # at the first start there is nothing to lose
+            tell("broker_began_anew", published_again=lost)
         self._epoch = epoch
 
     def _rooms(self, waiting: Mapping[Lane, int]) -> dict[Kind, Room]:

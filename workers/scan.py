@@ -51,6 +51,7 @@ def scan(settings: Settings) -> None:
     running.stop()
     settings.tell_unready()
     host.stop()
+    log.info("scan_ended")
 
 
 def _listen(host: Host) -> "queue.SimpleQueue[int]":
@@ -79,6 +80,7 @@ class Scan:
         self._stopping = threading.Event()
         self._fine = time.monotonic()
         self._warned = False
+        self._share: int | None = None
         self._threads = [
             self._begin("share", self._follow),
             self._begin(Lane.EXPIRY, self._while_working(Sweeper(runtime, host, Lane.EXPIRY).look)),
@@ -131,6 +133,9 @@ class Scan:
         if time.monotonic() > self._fine + UNREADY:
             settings.tell_ready()
         self._fine = time.monotonic()
+        if share != self._share:
+            log.info("scan_began" if self._share is None else "scan_share", share=share)
+            self._share = share
         if share:
             self._working.set()
         else:

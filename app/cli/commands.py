@@ -1,6 +1,8 @@
 """The commands. They import what is heavy when they run, so that help and mistakes are answered at once."""
 
 from collections.abc import Callable
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -30,6 +32,22 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,  # they print local variables, and those hold keys
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"duehook {version('duehook')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
+    ] = False,
+) -> None: ...
+
+
 for command, example in EXAMPLES.items():
     app.command(epilog=f"Example: {example}")(command)
 app.add_typer(keys.app, name="keys")

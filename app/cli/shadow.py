@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.finding import find_service
-from app.cli.options import Json
+from app.cli.options import Json, adapter_of
 from app.cli.printing import FAILED, show_json, show_table
 from app.domain.wakeups import Adapter
 
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 def shadow(
     candidate: Annotated[
-        Adapter | None, typer.Option(help="Who would notice everything; the one that notices less now by default.")
+        str | None,
+        typer.Option(
+            metavar="queue|scan", help="Who would notice everything; the one that notices less now by default."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -30,20 +33,26 @@ def shadow(
     Ends with exit code 1 when something due would not be woken, or somebody would be woken for nothing.
     """
     from app.cli.ledger import ledger_of
+    from app.core import wakeups
     from app.core.shadow import compare
-    from app.ledger import service
 
+    given = None if candidate is None else adapter_of(candidate)
     settings = find_service()
     with ledger_of(settings) as engine:
-        if candidate is None:
-            with engine.begin() as connection:
-                candidate = Adapter.SCAN if service.scan_share(connection) <= 50 else Adapter.QUEUE
+        with engine.begin() as connection:
+            shares, fleet = wakeups.shares(connection), wakeups.fleet(connection)
+        adapter = given or (Adapter.SCAN if shares[Adapter.SCAN] <= 50 else Adapter.QUEUE)
+        if not fleet.count(adapter):
+            print(
+                f"duehook: {fleet.unseen(wakeups.ROLE[adapter])}: this compares what it would wake if it ran.",
+                file=sys.stderr,
+            )
         with _progress(engine) as told:
             compared = compare(engine, publish_lease=settings.publish_lease, told=told)
     if json:
-        show_json(_document(candidate, compared))
+        show_json(_document(adapter, compared))
     else:
-        _print(candidate, compared)
+        _print(adapter, compared)
     if any(each.missed.number or each.needless.number for each in compared.values()):
         raise typer.Exit(FAILED)
 

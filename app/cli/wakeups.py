@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.finding import find_service
-from app.cli.options import Json
+from app.cli.options import Json, adapter_of
 from app.cli.printing import show_json, show_table, wrong_use
 from app.cli.shadow import shadow
 from app.domain.wakeups import Adapter
 
 if TYPE_CHECKING:
-    from app.core.wakeups import Part
+    from app.core.wakeups import Fleet, Part
 
 app = typer.Typer(
     help="Which adapter notices what is due: the queue (relay, Redis, workers) or the scan (`duehook scan`).",
@@ -29,12 +29,14 @@ def show(json: Json = False) -> None:
     from app.core import wakeups
 
     with ledger_of(find_service()) as engine:
-        parts = wakeups.read(engine)
+        parts, fleet = wakeups.read(engine)
     if json:
-        show_json(_document(parts))
+        show_json(_document(parts, fleet))
         return
     columns = ("adapter", "share", "processes", "due", "oldest due")
-    show_table(columns, [(each.adapter, f"{each.share} %", each.processes, *_due(each)) for each in parts])
+    show_table(
+        columns, [(each.adapter, f"{each.share} %", _processes(each.adapter, fleet), *_due(each)) for each in parts]
+    )
 
 
 @app.command(
@@ -51,32 +53,38 @@ def set_(
     from app.cli.ledger import ledger_of
     from app.core import wakeups
 
-    if adapter not in list(Adapter):
-        wrong_use(f"{adapter!r} is not an adapter: use queue or scan.")
+    chosen = adapter_of(adapter)
     if not re.fullmatch(r"\d{1,3}", share, re.ASCII) or int(share) > 100:
         wrong_use(f"{share!r} is not a share: use a whole number from 0 to 100.")
     with ledger_of(find_service()) as engine:
-        wakeups.divide(engine, Adapter(adapter), int(share))
-        parts = wakeups.read(engine)
-    for role in [wakeups.ROLE[each.adapter] for each in parts if each.share and not each.processes]:
-        print(f"duehook: no {role} has been seen; start one with `duehook {role}`.", file=sys.stderr)
+        wakeups.divide(engine, chosen, int(share))
+        parts, fleet = wakeups.read(engine)
+    for who in [who for each in parts if each.share for who in fleet.lacking(each.adapter)]:
+        print(f"duehook: {fleet.unseen(who)}; start one with `duehook {who}`.", file=sys.stderr)
     if json:
-        show_json(_document(parts))
+        show_json(_document(parts, fleet))
     else:
         queue, scan = (each.share for each in parts)
         print(f"The queue notices {queue} % of what is due, the scan {scan} %; every process follows within seconds.")
 
 
-def _document(parts: "list[Part]") -> dict[str, Any]:
+def _document(parts: "list[Part]", fleet: "Fleet") -> dict[str, Any]:
     return {
         each.adapter.value: {
             "share": each.share,
-            "processes": each.processes,
+            "processes": fleet.count(each.adapter),
+            **({"workers": len(fleet.workers())} if each.adapter is Adapter.QUEUE else {}),
             "due": each.due.number,
             "oldest_due_age_seconds": 0.0 if each.due.oldest_age is None else each.due.oldest_age.total_seconds(),
         }
         for each in parts
     } | {"at_least": [f"{each.adapter}.due" for each in parts if each.due.more]}
+
+
+def _processes(adapter: Adapter, fleet: "Fleet") -> str:
+    if adapter is Adapter.SCAN:
+        return f"scan {fleet.count(adapter)}"
+    return f"relay {fleet.count(adapter)}, workers {len(fleet.workers())}"
 
 
 def _due(part: "Part") -> tuple[str, str]:

@@ -1,44 +1,37 @@
-"""Broker and workers as a command sees them."""
+"""The broker as a command sees it."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from kombu.exceptions import KombuError
-
-from app.broker import make_celery
 from app.local.errors import LocalServiceError
 from app.local.reach import check_broker
 from app.settings import Settings
 
-PATIENCE = 1.0  # seconds that workers have for an answer
-
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """`error` is why the broker can't be used; `workers` the names that answered, None when nobody could be asked."""
+class Broker:
+    """`error` is why it can't be used; one that is not set is no error where nobody needs it."""
 
-    error: str | None
-    workers: list[str] | None
+    reachable: bool
+    error: str | None = None
+    needed: bool = True
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""
-        return {"broker": {"reachable": self.error is None, "error": self.error}, "workers": self.workers}
+        return {"reachable": self.reachable, "error": self.error}
 
-    def lines(self) -> dict[str, str]:
+    def line(self) -> str:
         """For people."""
-        names = "unknown" if self.workers is None else ", ".join(self.workers) or "none answers"
-        return {"broker": self.error or "reachable", "workers": names}
+        state = "reachable" if self.reachable else self.error or "none"
+        return state if self.needed else f"{state} (not needed: the scan has all the work)"
 
 
-def look(settings: Settings) -> Watched:
-    """Ask every worker over the broker whether it is there."""
+def look(settings: Settings, *, needed: bool) -> Broker:
+    """Whether it answers; `needed` says whether any work goes through it."""
     if settings.broker_url is None:
-        return Watched("DUEHOOK_BROKER_URL is not set", None)
+        return Broker(False, "DUEHOOK_BROKER_URL is not set" if needed else None, needed)
     try:
         check_broker(settings.broker_url.get_secret_value())
-        answers = make_celery(settings).control.ping(timeout=PATIENCE)
     except LocalServiceError as error:
-        return Watched(str(error), None)
-    except KombuError:
-        return Watched("Redis went away while the workers were asked", None)
-    return Watched(None, sorted(name for answer in answers for name in answer))
+        return Broker(False, str(error), needed)
+    return Broker(True, None, needed)

@@ -43,7 +43,7 @@ class Presence:
         self._stopping = threading.Event()
         self.clock = LedgerClock(engine)
         self.unready: str | None = None
-        self.waits: str | None = None  # why else this process takes no work, for the ledger to know; its owner's to set
+        self._waits: str | None = None
         self._say()
         self._thread = start_vital("presence", self._run)
 
@@ -52,6 +52,10 @@ class Presence:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def wait_for(self, why: str | None) -> None:
+        """Let the ledger know with the next word why this process takes no work; None when it does again."""
+        self._waits = why
 
     def stop(self) -> None:
         """Take this process's row away; a repeat does nothing."""
@@ -86,7 +90,7 @@ class Presence:
 
     def _tell(self, connection: Connection) -> None:
         offset = timedelta(seconds=self.clock.offset)
-        self.clock.hear(lambda: processes.tell(connection, self._who, offset, self.unready or self.waits))
+        self.clock.hear(lambda: processes.tell(connection, self._who, offset, self.unready or self._waits))
         processes.forget(connection)
 
     def _judge(self) -> None:

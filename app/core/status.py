@@ -1,4 +1,4 @@
-"""How the service stands, for people: both clocks, the lanes, the dead, the database."""
+"""How the service stands, for people: both clocks, the lanes, the dead, who notices and works, the database."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,9 @@ from datetime import timedelta
 
 from sqlalchemy import Engine
 
-from app.domain.wakeups import LANE, Kind, Lane
+from app.core import wakeups
+from app.core.wakeups import Fleet
+from app.domain.wakeups import LANE, Adapter, Kind, Lane
 from app.ledger import status
 from app.ledger.status import Count, Due, Headroom
 
@@ -20,6 +22,8 @@ class Status:
     backlog: Mapping[Lane, Count]
     in_flight: Count
     dead: Count
+    shares: Mapping[Adapter, int]
+    fleet: Fleet
     connections: Headroom
 
 
@@ -36,6 +40,8 @@ def read(engine: Engine, *, lease: timedelta) -> Status:
             },
             in_flight=status.in_flight(connection, lease),
             dead=status.dead(connection),
+            shares=wakeups.shares(connection),
+            fleet=wakeups.fleet(connection),
             connections=status.headroom(connection),
         )
 

@@ -68,9 +68,10 @@ def forget(connection: Connection) -> int:
 
 _LISTING = text("""/* processes.listing */
     SELECT id, role, host, pid, version, started_at, duehook.now() - seen_at AS silent, clock_offset, unready
-      FROM duehook.processes ORDER BY role, host, started_at, id LIMIT :most""")
+      FROM duehook.processes WHERE seen_at >= (SELECT duehook.now()) - :silent
+     ORDER BY role, host, started_at, id LIMIT :most""")
 
 
-def listing(connection: Connection, most: int = 1000) -> list[Present]:
-    """Those that have said that they work, also those that are silent by now, by role and host."""
-    return [Present(Who(*row[:5]), *row[5:]) for row in connection.execute(_LISTING, {"most": most})]
+def listing(connection: Connection, silent: timedelta = SILENT, most: int = 1000) -> list[Present]:
+    """Those that have said within `silent` that they work, by role and host."""
+    return [Present(Who(*row[:5]), *row[5:]) for row in connection.execute(_LISTING, {"silent": silent, "most": most})]

@@ -123,6 +123,7 @@ def test_a_relay_that_cannot_publish_says_that_it_is_not_ready_and_then_that_it_
     with refusing(_no_memory, client, valkey):
         some_events(engine)
         wait_until(lambda: not ready.exists(), deadline=UNREADY + 20, what="the relay says that it is not ready")
+        wait_until(lambda: "can't publish" in (rows(engine, "SELECT unready FROM duehook.processes")[0] or ""))
     wait_until(lambda: ready.exists(), deadline=20, what="it is ready again")
     written = ready.stat().st_mtime
     wait_until(lambda: ready.stat().st_mtime > written, what="it goes on saying that it lives")
@@ -182,7 +183,10 @@ def test_what_an_emptied_broker_lost_is_published_again_at_once(
     wait_until(lambda: len(published(client)) == 300)
     client.flushall()
     wait_until(lambda: len(published(client)) == 300, what="everything is published again")
-    assert "broker_began_anew" in relay.log.read_text()
+    told = [
+        each for each in map(json.loads, relay.log.read_text().splitlines()) if each["event"] == "broker_began_anew"
+    ]
+    assert [(each["level"], each["published_again"]) for each in told] == [("info", 0), ("warning", 300)]
 
 
 def test_what_a_restarted_broker_may_have_lost_is_published_again_at_once(

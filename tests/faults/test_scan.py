@@ -1,5 +1,6 @@
 """The scan as a process, with no broker anywhere: whole, killed, overrun, told to stop."""
 
+import json
 import signal
 import statistics
 import subprocess
@@ -102,6 +103,12 @@ def test_with_no_broker_anywhere_a_deployment_is_whole(engine: Engine, running: 
     text_of_log = process.log.read_text()
     assert text_of_log.count("nobody_notices") == 1
     assert process.stop() == 0
+    told = [json.loads(line) for line in process.log.read_text().splitlines()]
+    assert [(each["event"], each.get("share")) for each in told if each["event"].startswith("scan_")] == [
+        ("scan_began", 0),
+        ("scan_share", 100),
+        ("scan_ended", None),
+    ]
     assert "Traceback" not in text_of_log
 
 

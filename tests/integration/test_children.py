@@ -121,15 +121,40 @@ def test_who_takes_longer_than_its_patience_is_killed_and_that_is_said(make: Mak
     assert ready(child)
     drain([child], [("relay",)], say=said.append, hurried=lambda: False)
     assert child.how_it_ended() == "was ended by SIGKILL"
-    assert said == [f"relay (pid {child.pid}) did not end in time and was killed; its leases heal what it had."]
+    assert said == [f"Killed, for they did not end in time: relay (pid {child.pid})."]
 
 
-def test_a_second_signal_kills_at_once(make: Make) -> None:
+def test_a_second_signal_kills_at_once_and_that_is_one_sentence(make: Make) -> None:
     said: list[str] = []
-    child = make(STUBBORN)
+    api, worker, scan = (make(STUBBORN, role) for role in ("api", "worker-delivery", "scan"))
+    assert ready(api, worker, scan)
+    drain([api, worker, scan], [("api",), ("worker-delivery", "scan")], say=said.append, hurried=lambda: True)
+    assert not any(child.running for child in (api, worker, scan))
+    assert said == [
+        f"Killed at once, as asked: api (pid {api.pid}), worker-delivery (pid {worker.pid}), scan (pid {scan.pid}); "
+        "what workers and scan had in the air is sent again when its lease ends."
+    ]
+
+
+def test_only_workers_and_scan_have_leases(make: Make) -> None:
+    said: list[str] = []
+    child = make(STUBBORN, "api")
     assert ready(child)
-    drain([child], [("relay",)], say=said.append, hurried=lambda: True)
-    assert not child.running
+    drain([child], [("api",)], say=said.append, hurried=lambda: True)
+    assert said == [f"Killed at once, as asked: api (pid {child.pid})."]
+
+
+def test_what_a_long_drain_waits_for_is_said_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.local.up.drain.LONG", 0.1)
+    said: list[str] = []
+    quick, slow = make(OBEDIENT, "scan"), make(STUBBORN, "worker-delivery", patience=1)
+    assert ready(quick, slow)
+    drain([quick, slow], [("scan", "worker-delivery")], say=said.append, hurried=lambda: False)
+    waiting, killed = said
+    assert waiting.startswith("Waiting for ") and waiting.endswith(
+        f"worker-delivery (pid {slow.pid}) to end what is in the air."
+    )
+    assert killed.startswith(f"Killed, for they did not end in time: worker-delivery (pid {slow.pid}); what workers")
 
 
 def test_a_kill_takes_what_the_child_has_started_along(make: Make) -> None:

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import fields
+from importlib.metadata import version
 from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy import Engine, text
 
 from app.cli.main import main
 from app.local.connection import Connection
@@ -63,6 +65,27 @@ def quick(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         return Done(arguments, ended.value.code or 0, *capsys.readouterr())
 
     return run
+
+
+def seen(engine: Engine, role: str, *, pid: int = 4711, seconds_ago: float = 0, unready: str | None = None) -> None:
+    """A process that has said then that it works."""
+    with engine.begin() as connection:
+        connection.execute(
+            text("""INSERT INTO duehook.processes (id, role, host, pid, version, seen_at, unready)
+                    VALUES (gen_random_uuid(), :role, 'here', :pid, '1',
+                            duehook.now() - make_interval(secs => :ago), :unready)"""),
+            {"role": role, "pid": pid, "ago": seconds_ago, "unready": unready},
+        )
+
+
+def give_to_the_scan(engine: Engine, share: int) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE duehook.service SET scan_share = :share"), {"share": share})
+
+
+def test_it_tells_its_version(quick: Quick) -> None:
+    told = quick("--version")
+    assert (told.returncode, told.stdout) == (0, f"duehook {version('duehook')}\n")
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -128,8 +151,8 @@ def test_wrong_settings_are_wrong_use(quick: Quick, command: list[str]) -> None:
 
 def test_a_connection_file_that_is_damaged_is_one_sentence(quick: Quick, home: Path) -> None:
     home.mkdir()
-    for text in ("{", "[]", '{"api_url": "x"}', "\x00"):
-        (home / "connection.json").write_text(text)
+    for damage in ("{", "[]", '{"api_url": "x"}', "\x00"):
+        (home / "connection.json").write_text(damage)
         refused = quick("status", home=home)
         assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
         assert "connection.json can't be read (it is not what `duehook up` writes)" in refused.stderr
@@ -261,6 +284,11 @@ def test_status_of_an_idle_ledger_is_all_zero(database_url: str, broker_url: str
         "at_least": [],
         "broker": {"reachable": True, "error": None},
         "workers": [],
+        "adapters": {
+            "queue": {"share": 100, "processes": 0, "lacking": ["relay", "worker expiry delivery upkeep"]},
+            "scan": {"share": 0, "processes": 0, "lacking": []},
+        },
+        "processes": [],
     }
 
 
@@ -284,15 +312,88 @@ def test_status_tells_how_late_both_clocks_are(
     assert 0.05 < status["reservation_oldest_due_age_seconds"] < 60
     assert status["delivery_oldest_due_age_seconds"] > status["reservation_oldest_due_age_seconds"]
     told = quick("status", **settings).stdout
-    assert "backlog of delivery     1\n" in told and "workers                 none answers\n" in told
+    assert "backlog of delivery     1\n" in told and "processes               none seen\n" in told
 
 
-def test_status_works_while_the_broker_is_away(database_url: str) -> None:
+def test_status_works_while_the_broker_is_away(engine: Engine, database_url: str) -> None:
+    seen(engine, "worker expiry", pid=1)
     done = duehook("status", "--json", database_url=database_url, broker_url="redis://:hidden@127.0.0.1:1/0")
     status = json.loads(done.stdout)
-    assert (done.returncode, status["broker"]["reachable"], status["workers"]) == (0, False, None)
+    assert (done.returncode, status["broker"]["reachable"], status["workers"]) == (0, False, ["expiry-1@here"])
     assert "Redis at 127.0.0.1:1 can't be used" in status["broker"]["error"]
     assert "hidden" not in done.stdout
+
+
+def told_of_the_fleet(quick: Quick, database_url: str, broker_url: str | None) -> tuple[dict[str, str], list[str]]:
+    """What `status` tells people: its fields, and the sentences after them."""
+    told = quick("status", database_url=database_url, **({"broker_url": broker_url} if broker_url else {}))
+    assert told.returncode == 0, told.stderr
+    values, _, faults = told.stdout.rstrip("\n").partition("\n\n")
+    return {line[:22].rstrip(): line[22:].strip() for line in values.splitlines()}, faults.splitlines()
+
+
+def test_status_tells_who_is_there_and_who_notices(
+    engine: Engine, quick: Quick, database_url: str, broker_url: str
+) -> None:
+    give_to_the_scan(engine, 30)
+    for role in ("relay", "worker expiry", "worker delivery", "worker delivery", "worker upkeep", "scan"):
+        seen(engine, role)
+    values, faults = told_of_the_fleet(quick, database_url, broker_url)
+    assert values["noticed by"] == "queue 70 %, scan 30 %"
+    assert values["processes"] == "relay 1, scan 1, worker delivery 2, worker expiry 1, worker upkeep 1"
+    assert (values["broker"], faults) == ("reachable", [])
+
+
+def test_status_tells_who_is_silent_or_takes_no_work(
+    engine: Engine, quick: Quick, database_url: str, broker_url: str
+) -> None:
+    for role in ("relay", "worker expiry-upkeep"):
+        seen(engine, role)
+    seen(engine, "worker delivery", pid=7, unready="the clock is off")
+    seen(engine, "scan", seconds_ago=34)
+    seen(engine, "worker delivery", pid=8, seconds_ago=400)  # of old
+    values, faults = told_of_the_fleet(quick, database_url, broker_url)
+    assert values["processes"] == "relay 1, worker delivery 1, worker expiry-upkeep 1"
+    assert faults == ["scan 4711 on here silent for 34 s", "worker delivery 7 on here takes no work: the clock is off"]
+    status = json.loads(quick("status", "--json", database_url=database_url).stdout)
+    assert [(each["role"], each["silent"], each["unready"]) for each in status["processes"]] == [
+        ("relay", False, None),
+        ("worker delivery", False, "the clock is off"),
+        ("worker expiry-upkeep", False, None),
+        ("scan", True, None),
+    ]
+    assert status["workers"] == ["delivery-7@here", "expiry-upkeep-4711@here"]
+
+
+def test_status_says_that_nobody_does_a_part_of_the_work(
+    engine: Engine, quick: Quick, database_url: str, broker_url: str
+) -> None:
+    give_to_the_scan(engine, 30)
+    seen(engine, "worker expiry")
+    assert told_of_the_fleet(quick, database_url, broker_url)[1] == [
+        "nobody notices 70 %: no relay has been seen",
+        "nobody does all that the queue notices: no worker for delivery or upkeep has been seen",
+        "nobody notices 30 %: no scan has been seen",
+    ]
+    seen(engine, "scan", seconds_ago=20)
+    give_to_the_scan(engine, 100)
+    assert told_of_the_fleet(quick, database_url, broker_url)[1] == [
+        "nobody notices 100 %: no scan has been seen lately",
+        "scan 4711 on here silent for 20 s",
+    ]
+
+
+def test_a_deployment_without_a_broker_is_whole_when_the_scan_has_all_the_work(
+    engine: Engine, quick: Quick, database_url: str
+) -> None:
+    give_to_the_scan(engine, 99)
+    assert told_of_the_fleet(quick, database_url, None)[0]["broker"] == "DUEHOOK_BROKER_URL is not set"
+    give_to_the_scan(engine, 100)
+    seen(engine, "scan")
+    values, faults = told_of_the_fleet(quick, database_url, None)
+    assert (values["broker"], faults) == ("none (not needed: the scan has all the work)", [])
+    status = json.loads(quick("status", "--json", database_url=database_url).stdout)
+    assert status["broker"] == {"reachable": False, "error": None}
 
 
 def test_a_program_gets_what_the_home_knows_and_takes_the_command_s_place(home: Path, tmp_path: Path) -> None:

@@ -79,11 +79,11 @@ def test_a_process_says_again_and_again_that_it_is_there_and_why_it_waits(
 ) -> None:
     with Presence(engine, "relay") as presence:
         host_clock.ahead = 5
-        presence.waits = "the broker is away"
+        presence.wait_for("the broker is away")
         wait_until(lambda: present(engine)[0].unready == "the broker is away")
         wait_until(lambda: abs(present(engine)[0].clock_offset + timedelta(seconds=5)) < timedelta(seconds=0.1))
         assert presence.unready is None  # it goes by the ledger's clock
-        presence.waits = None
+        presence.wait_for(None)
         wait_until(lambda: present(engine)[0].unready is None)
         assert present(engine)[0].silent < timedelta(seconds=1)
 

@@ -94,6 +94,8 @@ def test_commands_find_it_by_its_home(up: Up) -> None:
     status = json.loads(duehook("status", "--json", home=up.home).stdout)
     assert status["broker"] == {"reachable": True, "error": None}
     assert len(status["workers"]) == 2 + len(os.sched_getaffinity(0))
+    assert status["adapters"]["queue"] == {"share": 100, "processes": 1, "lacking": []}
+    assert status["adapters"]["scan"] == {"share": 0, "processes": 1, "lacking": []}
 
 
 @pytest.mark.parametrize("role", ["api", "relay", "worker-expiry", "worker-delivery", "scan", "beat", "flower"])
@@ -130,7 +132,7 @@ def test_the_data_outlives_a_drain_a_kill_and_an_interrupted_start(tmp_path: Pat
         known = first.connection
         hold_a_seat(known["database_url"])
         assert first.end(signal.SIGTERM) == 0, first.said()
-    assert "Draining" in first.said() and "killed" not in first.said()
+    assert "Draining" in first.said() and "Killed" not in first.said()
     assert not left_of(home) and not (home / "connection.json").exists()
     assert not [log for log in (home / "logs").iterdir() if b"Traceback" in log.read_bytes()]
 

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, text
 
 from app.ledger import status
 from app.ledger import wakeups as ledger
-from tests.integration.test_cli import Quick, quick
+from tests.integration.test_cli import Quick, quick, seen
 from tests.ledgers import an_endpoint, deliveries_of, rows, some_events
 from tests.service import duehook
 
@@ -33,7 +33,7 @@ def shares(wakeups: Ask) -> tuple[int, int]:
 def test_at_first_the_queue_notices_everything(engine: Engine, wakeups: Ask) -> None:
     nothing = {"processes": 0, "due": 0, "oldest_due_age_seconds": 0.0}
     assert json.loads(wakeups("show", "--json").stdout) == {
-        "queue": {"share": 100, **nothing},
+        "queue": {"share": 100, "workers": 0, **nothing},
         "scan": {"share": 0, **nothing},
         "at_least": [],
     }
@@ -88,8 +88,8 @@ def test_what_is_due_is_shown_in_the_part_that_it_belongs_to(engine: Engine, wak
     lines = [line.split("\t") for line in wakeups("show").stdout.splitlines()]
     assert lines[0] == ["adapter", "share", "processes", "due", "oldest due"]
     assert [line[:4] for line in lines[1:]] == [
-        ["queue", "70 %", "0", str(len(ids) - scanned)],
-        ["scan", "30 %", "0", str(scanned)],
+        ["queue", "70 %", "relay 0, workers 0", str(len(ids) - scanned)],
+        ["scan", "30 %", "scan 0", str(scanned)],
     ]
     assert all(re.fullmatch(r"\d+\.\d s ago", line[4]) for line in lines[1:])
 
@@ -123,9 +123,32 @@ def test_who_gives_the_work_to_an_adapter_that_nobody_runs_is_told_so(engine: En
     done = wakeups("set", "scan", "--share", "30")
     assert done.stderr == (
         "duehook: no relay has been seen; start one with `duehook relay`.\n"
+        "duehook: no worker for expiry or delivery or upkeep has been seen; "
+        "start one with `duehook worker expiry delivery upkeep`.\n"
         "duehook: no scan has been seen; start one with `duehook scan`.\n"
     )
     assert "relay" not in wakeups("set", "scan").stderr, "it has nothing to do"
+
+
+def test_an_adapter_s_processes_are_what_its_work_needs(engine: Engine, wakeups: Ask) -> None:
+    for role in ("relay", "worker expiry", "worker delivery", "worker delivery", "worker upkeep", "scan", "scan"):
+        seen(engine, role)
+    seen(engine, "relay", seconds_ago=16)
+    seen(engine, "worker expiry", seconds_ago=16)
+    lines = [line.split("\t") for line in wakeups("show").stdout.splitlines()]
+    assert [line[2] for line in lines] == ["processes", "relay 1, workers 4", "scan 2"]
+    shown = json.loads(wakeups("show", "--json").stdout)
+    assert (shown["queue"]["processes"], shown["queue"]["workers"], shown["scan"]["processes"]) == (1, 4, 2)
+    assert "workers" not in shown["scan"]
+    assert wakeups("set", "queue", "--share", "50").stderr == ""
+
+
+def test_a_lane_that_no_worker_is_there_for_is_told(engine: Engine, wakeups: Ask) -> None:
+    seen(engine, "relay")
+    seen(engine, "worker expiry-upkeep")
+    assert wakeups("set", "queue").stderr == (
+        "duehook: no worker for delivery has been seen; start one with `duehook worker delivery`.\n"
+    )
 
 
 def test_it_is_the_installed_command_too(database_url: str) -> None:
