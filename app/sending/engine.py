@@ -57,7 +57,8 @@ class Places:
         self._limits: dict[int, int] = {}
         self._used: Counter[int] = Counter()
         self._ended: dict[int, deque[tuple[float, int]]] = {}  # when and how many, of endpoints that use some
-        self._since: dict[int, float] = {}  # when the last ended, or the first of those in use began
+        self._began: dict[int, float] = {}  # since when they do
+        self._since: dict[int, float] = {}  # when the last ended, or the first of them began
         self._hurried = False
         self._changed = threading.Condition()
 
@@ -72,8 +73,10 @@ class Places:
     def take(self, endpoints: Sequence[int]) -> None:
         with self._changed:
             self._used.update(endpoints)
+            now = time.monotonic()
             for endpoint in set(endpoints):
-                self._since.setdefault(endpoint, time.monotonic())
+                self._began.setdefault(endpoint, now)
+                self._since.setdefault(endpoint, now)
 
     def give(self, endpoints: Sequence[int]) -> None:
         with self._changed:
@@ -81,7 +84,7 @@ class Places:
             for endpoint, number in Counter(endpoints).items():
                 self._used[endpoint] -= number
                 if self._used[endpoint] <= 0:
-                    for kept in (self._used, self._ended, self._since):
+                    for kept in (self._used, self._ended, self._began, self._since):
                         kept.pop(endpoint, None)
                 else:
                     self._since[endpoint] = now
@@ -147,10 +150,13 @@ class Places:
             return time.monotonic() - self._since[endpoint] if endpoint in self._since else 0.0
 
     def _pace(self, endpoint: int) -> float:
-        ended = self._ended.get(endpoint, deque())
-        while ended and ended[0][0] < time.monotonic() - PACE:
+        """Sends that ended in a second, over the last `PACE` seconds or since it began."""
+        ended, now = self._ended.get(endpoint, deque()), time.monotonic()
+        while ended and ended[0][0] < now - PACE:
             ended.popleft()
-        return sum(number for _, number in ended) / PACE
+        if not ended:
+            return 0.0
+        return sum(number for _, number in ended) / max(GLANCE, min(PACE, now - self._began[endpoint]))
 
     def drain(self, patience: float) -> bool:
         """Wait until none is used; whether that came true within `patience` seconds."""

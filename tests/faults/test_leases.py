@@ -127,8 +127,8 @@ def test_a_worker_that_was_frozen_past_its_lease_still_records_what_nobody_has_c
     wait_until(lambda: the(engine, "lease_until < now()"), what="the lease has ended")
     assert attempts(engine) == []
     frozen.send(signal.SIGCONT)
-    hold.set()
     wait_until(lambda: attempts(engine), what="it has recorded")
+    hold.set()
     assert attempts(engine) == ["1unknown"], "no answer within the deadline"
     assert the(engine, "(status, attempt, step, abandoned)::text") == "(scheduled,1,1,0)"
 

@@ -258,7 +258,7 @@ def test_of_a_divided_work_each_part_is_noticed_by_its_adapter_alone(
 def test_deliveries_to_receivers_that_hang_do_not_hold_up_expiries(
     engine: Engine, scanning: Service, receiver: Receiver
 ) -> None:
-    scanning.environment |= PATIENT | {"DUEHOOK_MAX_IN_FLIGHT": "4"}
+    scanning.environment |= PATIENT | {"DUEHOOK_MAX_IN_FLIGHT": "8"}  # half of them for one endpoint
     receiver.register(engine, event_types=["order.*"])
     arrived, release = stalled(receiver)
     scanning.scan().wait_ready()
