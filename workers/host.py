@@ -22,6 +22,7 @@ from app.runtime import Runtime, make_dispatcher, upkeep_terms
 log = structlog.get_logger("duehook.worker")
 AGAIN = 1.0  # seconds until an id is looked at again whose row and outbox row somebody holds, or without a database
 MOST = 500  # ids in one statement
+EXPIRING = 2  # statements at once when thousands end at one instant; claims are made one after the other anyway
 MOST_HELD = 50_000  # ids of a kind on the timer while the database is away; more wait for their publish lease
 
 
@@ -118,7 +119,11 @@ class Host:
         with self._making:
             if kind not in self._timers:
                 self._timers[kind] = Timer(
-                    lambda ids: self._act_on_time(kind, ids), self.clock.time, most=MOST, name=f"{kind} timer"
+                    lambda ids: self._act_on_time(kind, ids),
+                    self.clock.time,
+                    most=MOST,
+                    name=f"{kind} timer",
+                    threads=EXPIRING if kind is Kind.RESERVATION else 1,
                 )
             return self._timers[kind]
 

@@ -11,20 +11,22 @@ MARGIN = 0.0005  # seconds that this process's idea of the ledger's clock may be
 
 
 class Timer:
-    """Calls `act(ids)` in a thread of its own when they are due, all that are due by then together.
+    """Calls `act(ids)` in a thread of its own, or in several, when they are due, all that are due by then together.
 
     It holds ids and no claims: when the process dies their outbox rows come up again. An id that is given twice is
     acted on once for each time; the ledger finds the second gone.
     """
 
-    def __init__(self, act: Callable[[list[int]], None], now: Callable[[], float], *, most: int, name: str) -> None:
+    def __init__(
+        self, act: Callable[[list[int]], None], now: Callable[[], float], *, most: int, name: str, threads: int = 1
+    ) -> None:
         self._act = act
         self._now = now
         self._most = most
         self._heap: list[tuple[float, int]] = []
         self._changed = threading.Condition()
         self._stopping = False
-        self._thread = start_vital(name, self._run)
+        self._threads = [start_vital(name, self._run) for _ in range(threads)]
 
     def add(self, due: Iterable[tuple[float, int]]) -> None:
         """Hold (due, id) pairs; due in seconds by the clock this timer was given."""
@@ -33,7 +35,7 @@ class Timer:
             for item in due:
                 heapq.heappush(self._heap, item)
             if self._heap and self._heap[0] != first:
-                self._changed.notify()
+                self._changed.notify_all()
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -49,8 +51,9 @@ class Timer:
         """Stop, wait for the act in progress, and return the ids that were not due yet."""
         with self._changed:
             self._stopping = True
-            self._changed.notify()
-        self._thread.join()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
         return self.drop()
 
     def _run(self) -> None:

@@ -1,6 +1,7 @@
 """The timer that holds ids until they are due."""
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -80,3 +81,17 @@ def test_stopping_waits_for_the_act_in_progress() -> None:
     threading.Timer(0.05, go.set).start()
     timer.stop()
     assert ended.is_set()
+
+
+def test_several_threads_act_at_once_on_what_is_due_together() -> None:
+    both = threading.Barrier(2, timeout=10)
+    met: list[int] = []
+
+    def act(ids: list[int]) -> None:
+        both.wait()
+        met.extend(ids)
+
+    timer = Timer(act, time.monotonic, most=1, name="test", threads=2)
+    timer.add((time.monotonic(), each) for each in (1, 2))
+    wait_until(lambda: sorted(met) == [1, 2])
+    assert timer.stop() == []
