@@ -43,6 +43,9 @@ class Rabbit:
             "ERL_EPMD_PORT": str(self._mapper),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
         }
+        mapper = shutil.which("epmd")  # ours, or the node starts one that outlives it
+        assert mapper
+        self._mapping = subprocess.Popen([mapper, "-port", str(self._mapper)], env=self._environment)
         self.start()
 
     def start(self) -> None:
@@ -60,9 +63,8 @@ class Rabbit:
     def close(self) -> None:
         """Nothing of it is left, its port mapper included."""
         self.kill()
-        mapper = shutil.which("epmd")
-        assert mapper
-        subprocess.run([mapper, "-port", str(self._mapper), "-kill"], env=self._environment, capture_output=True)
+        self._mapping.kill()
+        self._mapping.wait(10)
 
 
 def _free_port() -> int:
