@@ -66,15 +66,18 @@ class Ahead:
 
     def __init__(self) -> None:
         self._held: deque[tuple[datetime, int]] = deque()
-        self.ids = 0
+        self._ids = 0
 
-    def add(self, wakeups: Sequence[Wakeup], now: datetime) -> None:
-        while self._held and self._held[0][0] <= now:
-            self.ids -= self._held.popleft()[1]
+    def add(self, wakeups: Sequence[Wakeup]) -> None:
         for wakeup in wakeups:
             if wakeup.eta is not None:
                 self._held.append((wakeup.eta, len(wakeup.rows)))
-                self.ids += len(wakeup.rows)
+                self._ids += len(wakeup.rows)
+
+    def ids(self, now: datetime) -> int:
+        while self._held and self._held[0][0] <= now:
+            self._ids -= self._held.popleft()[1]
+        return self._ids
 
 
 class Relay:
@@ -135,11 +138,10 @@ class Relay:
             self._begin(seen.epoch)
         batch = self._taking.take(self._rooms(seen.waiting))
         if batch.rows:
-            now = self._clock.now()
-            messages = list(wakeups(batch.rows, now))
+            messages = list(wakeups(batch.rows, self._clock.now()))
             self._wire.publish(messages)
             for lane, ahead in self._ahead.items():
-                ahead.add([each for each in messages if LANE[each.kind] is lane], now)
+                ahead.add([each for each in messages if LANE[each.kind] is lane])
             self._taking.move(batch)
         return len(batch.rows)
 
@@ -161,7 +163,7 @@ class Relay:
         return {kind: self._room(LANE[kind], waiting[LANE[kind]]) for kind in KINDS}
 
     def _room(self, lane: Lane, waiting: int) -> Room:
-        return self._taking.room(MOST_IDS * max(0, MOST_MESSAGES - waiting), self._ahead[lane].ids)
+        return self._taking.room(MOST_IDS * max(0, MOST_MESSAGES - waiting), self._ahead[lane].ids(self._clock.now()))
 
 
 def _what(error: BaseException) -> str:

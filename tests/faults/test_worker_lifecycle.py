@@ -62,8 +62,8 @@ def test_a_restart_of_the_database_delays_what_falls_due_meanwhile_by_seconds(
     hold(engine, 100, seconds=3)
     some_events(engine, 100, delay_seconds=3)
     wait_until(lambda: all_published(engine))
-    (left,) = rows(engine, "SELECT extract(epoch FROM min(due_at) - duehook.now())::float8 FROM duehook.outbox")
-    time.sleep(left - 0.5)
+    nearly = "SELECT min(due_at) < duehook.now() + interval '0.5 s' FROM duehook.outbox"
+    wait_until(lambda: rows(engine, nearly) == [True], what="they are nearly due")
     postgres.kill()
     for worker in processes[1:]:
         wait_until(lambda worker=worker: "database_away" in worker.log.read_text(), what=f"{worker.name} misses it")  # type: ignore[misc]

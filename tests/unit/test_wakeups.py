@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from app.core.taking import AHEAD
 from app.domain.wakeups import Kind
 from app.ledger.outbox import Taken
-from outbox_relay.relay import MOST_IDS, wakeups
+from outbox_relay.relay import MOST_IDS, Ahead, wakeups
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -22,6 +22,18 @@ def test_what_is_due_by_now_goes_together_without_an_eta() -> None:
 def test_what_is_due_soon_is_announced_a_second_ahead() -> None:
     (one,) = wakeups([taken(1, 8), taken(2, 8.5)], NOW)
     assert one.eta == NOW + timedelta(seconds=8) - AHEAD
+
+
+def test_what_was_published_ahead_counts_until_it_is_nearly_due_whether_or_not_more_is_published() -> None:
+    ahead = Ahead()
+    ahead.add(list(wakeups([taken(1, 8), taken(2, 8.5), taken(3, 0)], NOW)))
+    assert ahead.ids(NOW + timedelta(seconds=6)) == 2
+    assert ahead.ids(NOW + timedelta(seconds=7)) == 0
+
+
+def test_of_what_is_overdue_the_fresh_goes_first() -> None:
+    (one,) = wakeups([taken(1, -3600), taken(2, -1), taken(3, -60)], NOW)
+    assert [row.ref for row in one.rows] == [2, 1, 3]
 
 
 def test_an_eta_that_has_passed_is_none() -> None:
