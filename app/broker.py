@@ -24,6 +24,7 @@ TASK = {
     Kind.RESERVATION: "duehook.expire",
     Kind.EVENT: "duehook.fan_out",
     Kind.DELIVERY: "duehook.deliver",
+    Kind.ENDPOINT: "duehook.attend",
 }
 AUDIT = "duehook.audit"
 

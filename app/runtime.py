@@ -61,7 +61,12 @@ def open_runtime(
         with engine.begin() as connection:
             service.check_schema(connection)
             service.check_keys(connection, sealer.fingerprints)
-            service.update(connection, horizon=settings.horizon, max_event_bytes=settings.max_event_bytes)
+            service.update(
+                connection,
+                horizon=settings.horizon,
+                max_event_bytes=settings.max_event_bytes,
+                max_age=settings.max_age,
+            )
     except OperationalError as error:
         engine.dispose()
         raise SettingsError(f"the database does not answer: {_first_line(error)}") from None
@@ -96,6 +101,7 @@ def make_dispatcher(runtime: Runtime, clock: LedgerClock) -> Dispatcher:
         places,
         Terms(settings.lease, settings.max_age),
         settings.max_retry_after,
+        timedelta(days=settings.disable_after_days),
     )
 
 

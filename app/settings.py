@@ -52,6 +52,7 @@ class Settings(BaseSettings):
     max_event_bytes: int = Field(1024 * 1024, gt=0, le=256 * 1024 * 1024)
     max_age_seconds: Seconds = 5 * 24 * 3600
     max_retry_after_seconds: SecondsOrNone = 6 * 3600
+    disable_after_days: float = Field(5, gt=0, le=LONGEST / (24 * 3600), description="of failures and nothing else")
     max_in_flight: int = Field(200, gt=0, description="sends at once in one delivery worker")
     max_in_flight_each: int = Field(50, gt=0, description="of these to one endpoint, unless it says otherwise")
     retention_days: float = Field(30, gt=0, le=LONGEST / (24 * 3600))

@@ -32,17 +32,21 @@ VIOLATIONS = {
           LEFT JOIN duehook.reservations r ON r.seq = o.ref
           LEFT JOIN duehook.events e ON e.seq = o.ref
           LEFT JOIN duehook.deliveries d ON d.id = o.ref
-         WHERE o.kind <> 'endpoint' AND NOT coalesce(d.parked, false)
+         WHERE o.kind <> 'endpoint'
            AND (o.tenant, o.endpoint, o.due_at) IS DISTINCT FROM
                (coalesce(r.tenant, e.tenant, d.tenant), coalesce(d.endpoint, 0),
-                coalesce(r.expires_at, e.due_at, d.lease_until, d.next_attempt_at))""",
-    "an endpoint has an outbox row if and only if it has parked deliveries": """
-        SELECT seq FROM duehook.endpoints
-         WHERE EXISTS (SELECT FROM duehook.deliveries d WHERE d.endpoint = seq AND d.parked)
-            <> EXISTS (SELECT FROM duehook.outbox o WHERE o.ref = seq AND o.kind = 'endpoint')""",
+                coalesce(r.expires_at, e.due_at, d.lease_until,
+                         CASE WHEN d.parked THEN d.age_from + (SELECT max_age FROM duehook.service) END,
+                         d.next_attempt_at))""",
+    "an endpoint that has parked deliveries has an outbox row": """
+        SELECT endpoint FROM duehook.deliveries d
+         WHERE parked AND NOT EXISTS (SELECT FROM duehook.outbox o WHERE o.ref = d.endpoint AND o.kind = 'endpoint')""",
+    "an enabled endpoint with parked deliveries is looked at some day": """
+        SELECT e.seq FROM duehook.endpoints e JOIN duehook.outbox o ON o.ref = e.seq
+         WHERE o.look_at = 'infinity' AND (e.status = 'enabled' OR e.deleted_at IS NOT NULL)""",
     "nobody looks later than a lease that ends or a retry that is due, unless a wake-up was published for it": """
         SELECT d.id FROM duehook.deliveries d JOIN duehook.outbox o ON o.ref = d.id
-         WHERE o.publications = 0 AND o.taken IS NULL
+         WHERE o.publications = 0 AND o.taken IS NULL AND NOT d.parked
            AND o.look_at > greatest(coalesce(d.lease_until, d.next_attempt_at), duehook.now() + interval '1 second')""",
     "every transition has its one event, and no event is without its transition": """
         SELECT r.id FROM duehook.reservations r

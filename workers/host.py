@@ -14,7 +14,7 @@ from app.core.presence import Presence
 from app.core.sets import Looked
 from app.core.timer import Timer
 from app.core.upkeep import upkeep
-from app.domain.wakeups import AT_ONCE, Answer, Kind
+from app.domain.wakeups import AT_ONCE, Kind
 from app.ledger import outbox
 from app.ledger.database import UNDONE, Undone, cause_of, in_transaction, is_lost
 from app.runtime import Runtime, make_dispatcher, upkeep_terms
@@ -163,12 +163,12 @@ class Host:
             case Kind.EVENT:
                 return events.fan_out(self._runtime.engine, ids)
             case Kind.DELIVERY:
-                return self._deliver(ids)
+                return self._deliveries().deliver(ids)
             case Kind.ENDPOINT:
-                return Looked(dict.fromkeys(ids, Answer.GONE))
+                return self._deliveries().attend(ids)
 
-    def _deliver(self, ids: Sequence[int]) -> Looked:
+    def _deliveries(self) -> Dispatcher:
         with self._making:
             if self._dispatcher is None:
                 self._dispatcher = make_dispatcher(self._runtime, self.clock)
-        return self._dispatcher.deliver(ids)
+        return self._dispatcher

@@ -9,6 +9,7 @@ from app.api.fields import Pattern, Text, Time
 from app.core.endpoints import OVERLAP
 from app.core.vetting import MASK
 from app.ledger.endpoints import Endpoint
+from app.ledger.paces import Shown
 from app.ledger.sealing import Sealer
 
 LONGEST_OVERLAP = 7 * 24 * 3600
@@ -72,6 +73,8 @@ class EndpointView(BaseModel):
     rate_per_second: float | None
     max_in_flight: int | None
     retry_schedule: list[float] | None
+    paced_until: Time | None = Field(description="Nothing is sent before; null when nothing holds it up.")
+    paced_reason: Literal["rate_per_second", "retry_after", "failing"] | None
     created_at: Time
 
 
@@ -100,8 +103,8 @@ class Endpoints(BaseModel):
     next_cursor: str | None
 
 
-def view(endpoint: Endpoint, sealer: Sealer) -> dict[str, Any]:
-    """An endpoint as it is answered."""
+def view(endpoint: Endpoint, sealer: Sealer, pace: Shown | None = None) -> dict[str, Any]:
+    """An endpoint as it is answered; `pace` is what holds it up just now."""
     return {
         "id": endpoint.id,
         "url": endpoint.url,
@@ -116,5 +119,7 @@ def view(endpoint: Endpoint, sealer: Sealer) -> dict[str, Any]:
         "rate_per_second": endpoint.rate_per_second,
         "max_in_flight": endpoint.max_in_flight,
         "retry_schedule": endpoint.retry_schedule,
+        "paced_until": pace and pace.until,
+        "paced_reason": pace and pace.why,
         "created_at": endpoint.created_at,
     }

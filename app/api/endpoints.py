@@ -33,7 +33,7 @@ from app.core import vetting
 from app.core.endpoints import Wanted
 from app.core.reservations import Refused
 from app.domain.identity import number
-from app.ledger import endpoints, listings
+from app.ledger import endpoints, listings, paces
 from app.ledger.database import in_transaction
 from app.ledger.endpoints import Endpoint
 
@@ -69,16 +69,20 @@ def newest(call: Operator, listing: Plain) -> Response:
     with call.runtime.engine.begin() as connection:
         page = listings.endpoints(connection, call.tenant, limit=listing.limit, below=below)
 
-        def load(seqs: Sequence[int]) -> dict[int, Endpoint]:
-            return {endpoint.seq: endpoint for endpoint in endpoints.load(connection, seqs)}
+        def load(seqs: Sequence[int]) -> dict[int, Json]:
+            held_up = paces.shown(connection, seqs)
+            return {
+                each.seq: Json(write(view(each, call.runtime.sealer, held_up.get(each.seq))))
+                for each in endpoints.load(connection, seqs)
+            }
 
-        return answer_page("endpoints", page, load, lambda each: Json(write(view(each, call.runtime.sealer))))
+        return answer_page("endpoints", page, load, lambda shown: shown)
 
 
 @router.get("/{id}", response_model=EndpointView, responses=answers(NOT_FOUND))
 def one(call: Operator, id: Id) -> Response:
     """One endpoint."""
-    return _show(call, _on(call, id, endpoints.find))
+    return _show(call, id, endpoints.find)
 
 
 @router.patch(
@@ -94,7 +98,7 @@ def change(call: Operator, id: Id, body: Small) -> Response:
         raise invalid(*(Flaw(f"/{name}", "can't be null") for name in nulls))
     _vet(call, members)
     sealer = call.runtime.sealer
-    return _show(call, _on(call, id, lambda *on: core.change(on[0], sealer, on[1], on[2], members)))
+    return _show(call, id, lambda *on: core.change(on[0], sealer, on[1], on[2], members))
 
 
 @router.delete("/{id}", status_code=204, response_class=Response, responses=answers(NOT_FOUND))
@@ -127,21 +131,29 @@ def rotate_secret(call: Operator, id: Id, body: SmallOrNone) -> Response:
 @router.post("/{id}/enable", response_model=EndpointView, responses=answers(*BODY, NOT_FOUND))
 def enable(call: Operator, id: Id, _: Nothing) -> Response:
     """Enable it and clear its flag; what has waited is sent, paced."""
-    return _show(call, _on(call, id, core.enable))
+    return _show(call, id, core.enable)
 
 
 @router.post("/{id}/disable", response_model=EndpointView, responses=answers(*BODY, NOT_FOUND))
 def disable(call: Operator, id: Id, _: Nothing) -> Response:
     """Disable it; what waits for it goes on waiting, until it is enabled or too old."""
-    return _show(call, _on(call, id, core.disable))
+    return _show(call, id, core.disable)
 
 
 def _on(call: Call, id: str, act: Callable[[Connection, str, int], Thing | Refused | None]) -> Thing:
     return act_on(call, "endpoint", number("end", id), act)
 
 
-def _show(call: Call, endpoint: Endpoint) -> Response:
-    return answer(view(endpoint, call.runtime.sealer))
+def _show(call: Call, id: str, act: Callable[[Connection, str, int], Endpoint | Refused | None]) -> Response:
+    """Act, and answer the endpoint as it is then."""
+
+    def work(connection: Connection, tenant: str, seq: int) -> dict[str, Any] | Refused | None:
+        endpoint = act(connection, tenant, seq)
+        if not isinstance(endpoint, Endpoint):
+            return endpoint
+        return view(endpoint, call.runtime.sealer, paces.shown(connection, [seq]).get(seq))
+
+    return answer(_on(call, id, work))
 
 
 def _vet(call: Call, members: Mapping[str, Any]) -> None:

@@ -1,8 +1,9 @@
 """Deliveries: claim, then send (elsewhere), then record by token; or give back what was never sent."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -12,12 +13,13 @@ import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from app.core.sets import PAUSE, Looked, look
+from app.core.sets import Looked, look
+from app.domain.pacing import allowance, granted
 from app.domain.states import DeliveryStatus
 from app.domain.wakeups import Answer
-from app.ledger import deliveries
+from app.ledger import deliveries, paces
 from app.ledger.database import in_transaction, is_impatient, is_lost
-from app.ledger.deliveries import Claim, Ending
+from app.ledger.deliveries import TURNED_AWAY, Claim, Ending
 
 log = structlog.get_logger("duehook.core")
 
@@ -41,47 +43,96 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What a wake-up of deliveries came to; `claims` must be sent and recorded, or given back."""
+    """What a wake-up of deliveries came to; `claims` must be sent and recorded, or given back.
+
+    `turned_away` are due, but their endpoint (by id) takes nothing now; `slots` are when such endpoints may have one,
+    as far as their pace says. They must be parked, or tried again.
+    """
 
     claims: Sequence[Claim]
     looked: Looked
+    turned_away: Mapping[int, int] = field(default_factory=dict)
+    slots: Mapping[int, datetime] = field(default_factory=dict)
 
 
-# Of those that found no room (their endpoints by id), who goes back, and for how long; the others wait here.
-TurnAway = Callable[[Mapping[int, int]], Mapping[int, timedelta]]
-
-
-def _everybody(crowded: Mapping[int, int]) -> Mapping[int, timedelta]:
-    return dict.fromkeys(crowded, PAUSE)
-
-
-def claim(engine: Engine, ids: Sequence[int], terms: Terms, room: Room, turn_away: TurnAway = _everybody) -> Claimed:
+def claim(engine: Engine, ids: Sequence[int], terms: Terms, room: Room) -> Claimed:
     """Claim what is due of `ids` and has room, under a token of its own; see `look` for the rest.
 
     The lease begins here and its end has an outbox row in the same transaction, so that a worker that dies from
     now on costs lateness and an attempt number, nothing else.
     """
-    claims: dict[int, Claim] = {}  # by id: a transaction that is run again replaces what it found
-    pauses: dict[int, timedelta] = {}
+    claiming = _Claiming(terms, room)
+    looked = look(engine, ids, claiming.claim)
+    if paced := [each for each, answer in looked.answers.items() if answer is Answer.PACED]:
+        # Anew: a pace is locked before its deliveries, and these are locked until their transaction ends.
+        second = look(engine, paced, claiming.claim_paced)
+        looked = Looked(looked.answers | second.answers, looked.again + second.again)
+    claims = [claiming.claims[each] for each, answer in looked.answers.items() if answer is Answer.TAKEN]
+    away = {each: claiming.endpoints[each] for each, answer in looked.answers.items() if answer in TURNED_AWAY}
+    return Claimed(claims, looked, away, claiming.slots)
 
-    def act(connection: Connection, some: Sequence[int]) -> dict[int, Answer]:
-        elsewhere = len(claims.keys() - set(some))
-        taken, answers, crowded = deliveries.claim(
+
+class _Claiming:
+    """Two transactions' worth of claims, by id: one that is run again replaces what it found."""
+
+    def __init__(self, terms: Terms, room: Room) -> None:
+        self._terms = terms
+        self._room = room
+        self.claims: dict[int, Claim] = {}
+        self.endpoints: dict[int, int] = {}
+        self.slots: dict[int, datetime] = {}
+
+    def claim(
+        self, connection: Connection, some: Sequence[int], allowed: Mapping[int, int] | None = None
+    ) -> dict[int, Answer]:
+        for each in some:
+            self.claims.pop(each, None)
+        taken, answers, turned_away = deliveries.claim(
             connection,
             some,
             token=uuid4(),
-            lease=terms.lease,
-            max_age=terms.max_age,
-            room=room.total - elsewhere,
-            room_each=room.each,
-            room_of=room.of,
+            lease=self._terms.lease,
+            max_age=self._terms.max_age,
+            room=self._room.total - len(self.claims),
+            room_each=self._room.each,
+            room_of=self._room.of,
+            allowed=allowed or {},
         )
-        claims.update((each.delivery, each) for each in taken)
-        pauses.update(turn_away(crowded))
-        return answers | {each: Answer.WAITING for each in crowded if each not in pauses}
+        self.claims.update((each.delivery, each) for each in taken)
+        self.endpoints.update(turned_away)
+        return answers
 
-    looked = look(engine, ids, act, lambda each: pauses.get(each, PAUSE))
-    return Claimed([claims[each] for each, answer in looked.answers.items() if answer is Answer.TAKEN], looked)
+    def claim_paced(self, connection: Connection, some: Sequence[int]) -> dict[int, Answer]:
+        locked = paces.lock(connection, {self.endpoints[each] for each in some})
+        answers = self.claim(connection, some, {seq: allowance(one.pace) for seq, one in locked.items()})
+        taken = [self.claims[each] for each in some if each in self.claims]
+        number = Counter(one.endpoint for one in taken)
+        after = {seq: granted(one.pace, number[seq], self._terms.lease) for seq, one in locked.items()}
+        paces.save(connection, {seq: pace for seq, pace in after.items() if number[seq]})
+        seated = [one for one in taken if after[one.endpoint].max_in_flight is not None]
+        paces.seat(
+            connection,
+            [one.delivery for one in seated],
+            [one.endpoint for one in seated],
+            [one.token for one in seated],
+        )
+        self.slots.update({seq: pace.next_slot for seq, pace in after.items()})
+        return answers
+
+
+def park(engine: Engine, ids: Sequence[int]) -> Looked:
+    """Have due deliveries wait for their endpoint; one that can't be parked just now is looked at in a second."""
+
+    def act(connection: Connection, some: Sequence[int]) -> dict[int, Answer]:
+        parked = set(deliveries.park(connection, some))
+        return {each: Answer.PARKED if each in parked else Answer.PUT_OFF for each in some}
+
+    return look(engine, ids, act)
+
+
+def put_off(engine: Engine, ids: Sequence[int]) -> Looked:
+    """Have these looked at in a second: nobody here has room for anything."""
+    return look(engine, ids, lambda _, some: dict.fromkeys(some, Answer.PUT_OFF))
 
 
 def record(engine: Engine, endings: Sequence[Ending], *, max_age: timedelta) -> dict[int, DeliveryStatus]:

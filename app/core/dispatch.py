@@ -10,37 +10,42 @@ import queue
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from uuid import UUID
 
 import structlog
 from sqlalchemy import Engine as Database
 
-from app.core import deliveries, endpoints
+from app.core import deliveries, endpoints, pacing
 from app.core.clock import LedgerClock
-from app.core.deliveries import Room, Terms
+from app.core.deliveries import Claimed, Room, Terms
 from app.core.leases import Leases
+from app.core.pacing import News, Turn
 from app.core.requests import Request, Requests
 from app.core.sets import PAUSE, Looked
 from app.core.threads import start_vital
+from app.core.waiting import Waiter, Waiting
 from app.domain.exchange import Answered, Blocked
 from app.domain.identity import public_id
 from app.domain.outcomes import Again, Bury, Done, outcome_of, verdict
+from app.domain.pacing import Heard
 from app.domain.retry_after import parse_retry_after
 from app.domain.states import DeadReason, DeliveryStatus, Outcome
 from app.domain.wakeups import Answer
 from app.ledger.database import UNDONE, cause_of, in_transaction
 from app.ledger.deliveries import Claim, Ending
-from app.sending.engine import Engine, Places, Sent
+from app.sending.engine import Engine, Places, Send, Sent
 
 log = structlog.get_logger("duehook.delivery")
 
 PATIENCE = 5.0  # seconds that a wake-up waits for room before its ids go back
-MOMENT = 0.25  # seconds that an id waits for its endpoint, if its pace is such that there will be a place
+MOMENT = 0.25  # seconds that an id waits here for its endpoint, if its pace is such that there will be a place
 GLANCE = 0.02  # seconds between looks whether there is
+MOST_AHEAD = 200  # parked ids of one endpoint that wait here for their slots
+MOST_UNTOLD = 1000  # outcomes that wait for the pace of their endpoint
 MOST_RECORDS = 200  # outcomes in one statement
 GATHER = 0.003  # seconds that the first outcome waits for others
 SEALED = timedelta(seconds=30)  # until another process, with the right keys, may have it
@@ -49,6 +54,31 @@ ABOUT_ENDPOINT = (Outcome.GONE, Outcome.REJECTED)
 STATUS = {Done: DeliveryStatus.DELIVERED, Again: DeliveryStatus.SCHEDULED, Bury: DeliveryStatus.DEAD}
 TROUBLE = (0.05, 0.5)  # seconds between tries to record while the database is away
 LOCKED = 0.05  # seconds between tries to record what somebody's open transaction holds
+
+
+def _by_endpoint(endpoints: Mapping[int, int]) -> dict[int, list[int]]:
+    """Ids by endpoint."""
+    ids: dict[int, list[int]] = {}
+    for each, endpoint in endpoints.items():
+        ids.setdefault(endpoint, []).append(each)
+    return ids
+
+
+def _counts(looked: Looked) -> dict[str, int]:
+    return {answer.value: number for answer, number in Counter(looked.answers.values()).items()}
+
+
+def _news(send: Send[Request], ending: Ending) -> News | None:
+    """None when it changes nothing: a delivery to an endpoint that has no trouble, or what disables it anyway."""
+    if ending.outcome is Outcome.GONE or (ending.outcome is Outcome.DELIVERED and not send.subject.claim.troubled):
+        return None
+    said = " ".join(str(each) for each in (ending.status_code, ending.error, ending.location) if each is not None)
+    return News(
+        send.endpoint,
+        send.subject.revision,
+        Heard(ending.outcome, ending.started_at, ending.retry_after),
+        f"{ending.outcome} ({said})" if said else ending.outcome,
+    )
 
 
 class Dispatcher:
@@ -63,6 +93,7 @@ class Dispatcher:
         places: Places,
         terms: Terms,
         max_retry_after: timedelta,
+        disable_after: timedelta,
     ) -> None:
         self._database = database
         self._clock = clock
@@ -70,6 +101,9 @@ class Dispatcher:
         self._places = places
         self._terms = terms
         self._max_retry_after = max_retry_after
+        self._disable_after = disable_after
+        self._untold: list[News] = []
+        self._waiting = Waiting()
         self._claiming = threading.Lock()
         self._sent: queue.SimpleQueue[Sent[Request] | None] = queue.SimpleQueue()
         self._caught_up = threading.Event()  # no outcome waits for a database that was away
@@ -79,6 +113,7 @@ class Dispatcher:
         )
         self._recorder = start_vital("recorder", self._record_all)
         self._engine = make_engine(self._sent.put)
+        start_vital("waiting", self._seat_all)
 
     @property
     def room(self) -> int:
@@ -88,43 +123,89 @@ class Dispatcher:
     def deliver(self, ids: Sequence[int]) -> Looked:
         """Claim and start what is due of `ids`, as room comes free; what finds none in time goes back.
 
-        Who waits for its endpoint holds up nobody else: the others of this call have begun, other calls go on.
+        Who has no place at its endpoint holds up nobody: it waits here if there will be one in a moment, or is parked.
         """
-        looked = Looked()
-        left, until = list(ids), time.monotonic() + MOMENT
-        while left:
-            left = self._claim_all(left, looked, patient=time.monotonic() < until)
-            if left:
-                self._places.wait_for_change(GLANCE)
+        looked, left, until = Looked(), list(ids), time.monotonic() + PATIENCE
+        claimed: list[Claimed] = []
+        with self._claiming:
+            while left and (free := self._free(len(left), until)):
+                claimed.append(self._claim(left[:free], free))
+                left = left[free:]
+        for one in claimed:
+            looked.add(one.looked)
+            looked.add(self._turn_away(one))
+        if left:
+            looked.add(deliveries.put_off(self._database, left))
         return looked
 
-    def _claim_all(self, ids: Sequence[int], looked: Looked, *, patient: bool) -> list[int]:
-        """Returns those that wait for their endpoint; nobody does who is not `patient`."""
-        left, until = list(ids), time.monotonic() + PATIENCE
-        with self._claiming:
-            while left:
-                free = self._free(len(left), until)
-                some, left = (left[:free], left[free:]) if free else (left, [])
-                one = self._claim(some, free, patient)
-                looked.answers |= one.answers
-                looked.again += one.again
-        return [each for each in ids if looked.answers.get(each) is Answer.WAITING]
+    def attend(self, ids: Sequence[int]) -> Looked:
+        """Give the next slots of endpoints (by id) to deliveries that are parked for them, which wait for them here."""
+        attended = pacing.attend(self._database, {each: self._turn(each) for each in ids})
+        until = time.monotonic() + pacing.AHEAD.total_seconds()
+        self._waiting.add(
+            Waiter(delivery, endpoint, slot.timestamp(), until, parked=True)
+            for endpoint, slots in attended.slots.items()
+            for slot, delivery in slots
+        )
+        return attended.looked
 
-    def _turn_away(self, crowded: Mapping[int, int], *, patient: bool) -> dict[int, timedelta]:
-        """How long each of those goes back for whose endpoint, by its pace, will have no place in a moment."""
-        by_endpoint: dict[int, list[int]] = {}
-        for each, endpoint in crowded.items():
-            by_endpoint.setdefault(endpoint, []).append(each)
-        away = {}
-        for endpoint, ids in by_endpoint.items():
-            soon = self._places.soon(endpoint, MOMENT) if patient else 0
-            away.update(dict.fromkeys(ids[soon:], self._pause(endpoint)))
-        return away
+    def _turn(self, endpoint: int) -> Turn:
+        """As many as will find a place here while the slots are given that far ahead."""
+        soon = self._places.soon(endpoint, pacing.AHEAD.total_seconds())
+        most = max(1, min(MOST_AHEAD, self._places.share(endpoint) + soon))
+        lasts = self._places.lasts(endpoint, most) or MOMENT
+        return Turn(most, min(timedelta(seconds=lasts), pacing.AHEAD))
 
-    def _pause(self, endpoint: int) -> timedelta:
-        """Until its places have been used once more: a receiver that hangs is not asked about every second."""
-        turnover = timedelta(seconds=math.ceil(self._places.turnover(endpoint)))
-        return min(max(PAUSE, turnover), max(PAUSE, self._requests.deadline))
+    def _turn_away(self, claimed: Claimed) -> Looked:
+        """Park those whose endpoint takes nothing, but for those that it will have a place for in a moment."""
+        now, until = self._clock.time(), time.monotonic() + MOMENT
+        waiters = []
+        for endpoint, ids in _by_endpoint(claimed.turned_away).items():
+            slot = claimed.slots[endpoint].timestamp() if endpoint in claimed.slots else now
+            soon = self._places.soon(endpoint, MOMENT) - self._waiting.number(endpoint)
+            number = min(soon, 1) if endpoint in claimed.slots else soon
+            if slot <= now + MOMENT and number > 0:
+                waiters += [Waiter(each, endpoint, slot, until) for each in ids[:number]]
+        self._waiting.add(waiters)
+        waiting = dict.fromkeys((each.delivery for each in waiters), Answer.WAITING)
+        rest = claimed.turned_away.keys() - waiting.keys()
+        looked = deliveries.park(self._database, sorted(rest)) if rest else Looked()
+        return Looked(waiting | looked.answers, looked.again)
+
+    def _seat_all(self) -> None:
+        """Claim for those that wait here as their slots come and places are free."""
+        while self._waiting.wait():
+            self._places.wait_for_change(GLANCE)
+            try:
+                self._leave(self._waiting.take_late())
+                if free := self._free(0, 0):
+                    self._seat(self._waiting.take(self._clock.time(), self._places.share, free), free)
+            except UNDONE as error:
+                log.warning("waiting_goes_on", error=cause_of(error))
+                time.sleep(TROUBLE[1])
+
+    def _seat(self, waiters: Sequence[Waiter], free: int) -> None:
+        if not waiters:
+            return
+        by_id = {each.delivery: each for each in waiters}
+        try:
+            with self._claiming:
+                claimed = self._claim(list(by_id), free)
+        except UNDONE:
+            self._waiting.add(waiters)
+            raise
+        log.info("seated", **_counts(claimed.looked))
+        now = self._clock.time()
+        slots = {endpoint: slot.timestamp() for endpoint, slot in claimed.slots.items()}
+        self._waiting.add(
+            replace(by_id[each], slot=slots.get(endpoint, now)) for each, endpoint in claimed.turned_away.items()
+        )
+        self._waiting.add(replace(by_id[each], slot=now + PAUSE.total_seconds()) for each in claimed.looked.again)
+
+    def _leave(self, late: Sequence[Waiter]) -> None:
+        """Who has waited here in vain is woken by its endpoint's row from now on."""
+        if ids := [each.delivery for each in late if not each.parked]:
+            deliveries.park(self._database, sorted(ids))
 
     def _free(self, wanted: int, until: float) -> int:
         """Places that are free in time; none while outcomes wait for a database that was away.
@@ -135,18 +216,17 @@ class Dispatcher:
             return 0
         return self._places.free(wanted, max(0.0, until - time.monotonic()))
 
-    def _claim(self, ids: Sequence[int], free: int, patient: bool) -> Looked:
+    def _claim(self, ids: Sequence[int], free: int) -> Claimed:
         each, of = self._places.shares()
         room = Room(total=free, each=each, of=of)
         claimed_at = time.monotonic()
-        turn_away = partial(self._turn_away, patient=patient)
-        claimed = deliveries.claim(self._database, ids, self._terms, room, turn_away)
+        claimed = deliveries.claim(self._database, ids, self._terms, room)
         if claimed.claims:
             prepared = self._requests.prepare(claimed.claims, self._clock.now())
             if time.monotonic() >= claimed_at + self._terms.lease.total_seconds():
                 log.warning("lease_ended_before_the_send", claims=len(claimed.claims))
                 deliveries.give_back(self._database, claimed.claims)  # somebody else may have sent them by now
-                return claimed.looked
+                return claimed
             self._places.take([send.endpoint for send in prepared.sends])
             self._leases.keep([send.subject.claim for send in prepared.sends], claimed_at)
             self._engine.start(prepared.sends)
@@ -154,7 +234,7 @@ class Dispatcher:
                 deliveries.give_back(self._database, prepared.sealed, after=SEALED)
             if prepared.unsendable:
                 self._bury(prepared.unsendable)
-        return claimed.looked
+        return claimed
 
     def _bury(self, unsendable: Sequence[tuple[Claim, str]]) -> None:
         """What can never be sent is a dead letter at once: it must not come up for ever, nor stop what is behind it."""
@@ -193,6 +273,7 @@ class Dispatcher:
 
     def stop(self, cut: Callable[[], bool] = lambda: False) -> None:
         """Wait for what is in the air, or until `cut`; record it, end; the rest comes up again when its lease ends."""
+        self._put_off(self._waiting.close())
         until = time.monotonic() + self._requests.deadline.total_seconds() + PATIENCE
         while not cut() and time.monotonic() < until and not self._places.drain(LOOK):
             pass
@@ -200,6 +281,12 @@ class Dispatcher:
         self._engine.stop()
         self._sent.put(None)
         self._recorder.join(PATIENCE)
+
+    def _put_off(self, waiters: Sequence[Waiter]) -> None:
+        try:
+            deliveries.put_off(self._database, sorted(each.delivery for each in waiters if not each.parked))
+        except UNDONE as error:  # their publish leases end anyway; what is in the air must still be waited for
+            log.warning("held_until_publish_lease", ids=len(waiters), error=cause_of(error))
 
     def _record_all(self) -> None:
         locked: list[Sent[Request]] = []
@@ -247,15 +334,26 @@ class Dispatcher:
         self._leases.drop([one.send.subject.claim for one, _ in ended])
         self._places.give([one.send.endpoint for one, _ in ended])
         self._tell(ended, states)
-        for one, ending in ended:
-            if ending.outcome in ABOUT_ENDPOINT and ending.delivery in states:
-                self._hear(one.send.endpoint, one.send.subject.revision, ending.outcome)
+        known = [(one.send, ending) for one, ending in ended if ending.delivery in states]
+        for send, ending in known:
+            if ending.outcome in ABOUT_ENDPOINT:
+                self._hear(send.endpoint, send.subject.revision, ending.outcome)
+        self._hear_paces([news for send, ending in known if (news := _news(send, ending))])
 
     def _hear(self, endpoint: int, revision: int, outcome: Outcome) -> None:
         try:
             in_transaction(self._database, lambda connection: endpoints.hear(connection, endpoint, revision, outcome))
         except UNDONE as error:  # the next delivery's outcome says it again
             log.warning("endpoint_not_told", endpoint=public_id("end", endpoint), error=cause_of(error))
+
+    def _hear_paces(self, news: Sequence[News]) -> None:
+        """What could not be told, for somebody held the pace, is told with what comes next."""
+        self._untold = [*self._untold, *news][-MOST_UNTOLD:]
+        if self._untold:
+            try:
+                self._untold = pacing.hear(self._database, self._untold, self._disable_after)
+            except UNDONE as error:
+                log.warning("paces_not_told", endpoints=len(self._untold), error=cause_of(error))
 
     def _ending(self, sent: Sent[Request]) -> Ending:
         request, exchange = sent.send.subject, sent.exchange

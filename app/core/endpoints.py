@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from app.core.reservations import Refused
 from app.domain.signing_keys import Ed25519Key, ed25519_secret, hmac_secret, signing_key
 from app.domain.states import Outcome
-from app.ledger import by_hand, endpoints, outbox
+from app.ledger import by_hand, endpoints, paces, parking, service
 from app.ledger import endpoint_changes as changes
 from app.ledger.endpoints import Endpoint
 from app.ledger.sealing import Sealer
@@ -27,6 +27,9 @@ REQUESTED = "requested"  # why an endpoint is disabled: its owner asked for it
 GONE = "gone"  # or its receiver answered 410
 # What may change without anybody who sends having to know.
 _UNSENT = {"description", "event_types"}
+# What makes another receiver of it, or lets this one judge anew.
+_TO_WHOM = {"url", "headers", "signing"}
+_HOW_FAST = {"rate_per_second", "max_in_flight"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,24 @@ def change(
         replaced = _replace_secret(connection, sealer, after, OVERLAP)
         if isinstance(replaced, Refused):
             return replaced
-    return changes.update(connection, after, sent_differently=bool(members.keys() - _UNSENT))
+    changed = changes.update(connection, after, sent_differently=bool(members.keys() - _UNSENT))
+    if members.keys() & _TO_WHOM:
+        _begin_anew(connection, seq)
+    elif members.keys() & _HOW_FAST:
+        if before.max_in_flight is None and after.max_in_flight is not None:
+            paces.seat_all(connection, seq, most=AT_ONCE)
+        _look_now(connection, seq)
+    return changed
+
+
+def _begin_anew(connection: Connection, seq: int) -> None:
+    """What is known of the receiver's pace counts no more, and what is parked for it goes on."""
+    paces.reset(connection, seq)
+    _look_now(connection, seq)
+
+
+def _look_now(connection: Connection, seq: int) -> None:
+    parking.look_at(connection, {seq: service.now(connection)})
 
 
 def secret(connection: Connection, sealer: Sealer, tenant: str, seq: int) -> str | None:
@@ -144,17 +164,15 @@ def _new_secret(signing: str) -> str:
 
 
 def enable(connection: Connection, tenant: str, seq: int) -> Endpoint | None:
-    """Enable an endpoint, clear its flag, and have what waits for it looked at; None when there is none.
+    """Enable an endpoint, clear its flag and its failures, and let what waits for it go on; None when there is none.
 
-    The newest waiting deliveries are looked at now, older ones when their publish lease ends: minutes. A repeat
-    changes nothing.
+    It goes on as any backlog does: a few at a time, and one alone first if the receiver fails still. A repeat changes
+    nothing.
     """
     if changes.lock(connection, tenant, seq) is None:
         return None
     enabled = changes.enable(connection, seq)
-    waiting = changes.open_deliveries(connection, seq, most=AT_ONCE)
-    outbox.look_sooner(connection, waiting, timedelta())
-    changes.look_now(connection, seq)
+    _begin_anew(connection, seq)
     return enabled
 
 
@@ -173,7 +191,7 @@ def delete(connection: Connection, tenant: str, seq: int) -> bool:
         return False
     changes.delete(connection, seq)
     by_hand.cancel(connection, tenant, changes.open_deliveries(connection, seq, most=AT_ONCE))
-    changes.look_now(connection, seq)
+    _look_now(connection, seq)
     return True
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import groupby
 
 import structlog
 from sqlalchemy import Connection, Engine
@@ -27,23 +26,23 @@ class Looked:
     answers: dict[int, Answer] = field(default_factory=dict)
     again: list[int] = field(default_factory=list)
 
+    def add(self, other: "Looked") -> None:
+        """What was answered later counts."""
+        self.answers |= other.answers
+        self.again += other.again
+
 
 Act = Callable[[Connection, Sequence[int]], dict[int, Answer]]
 
 
-def _a_second(_: int) -> timedelta:
-    return PAUSE
-
-
-def look(engine: Engine, ids: Sequence[int], act: Act, pause_of: Callable[[int], timedelta] = _a_second) -> Looked:
+def look(engine: Engine, ids: Sequence[int], act: Act) -> Looked:
     """Run `act` on `ids` in one transaction and set the next look of those that it could not take.
 
     A set that the database refuses is halved until the bad row is alone; that one is logged and answered `failed`,
-    the others commit. `pause_of` an id that could not be taken is asked after `act`. Raises when the database is
-    lost: nothing is acknowledged then.
+    the others commit. Raises when the database is lost: nothing is acknowledged then.
     """
     try:
-        return in_transaction(engine, lambda connection: _look(connection, ids, act, pause_of))
+        return in_transaction(engine, lambda connection: _look(connection, ids, act))
     except DBAPIError as error:
         if is_lost(error):
             raise
@@ -53,16 +52,14 @@ def look(engine: Engine, ids: Sequence[int], act: Act, pause_of: Callable[[int],
             log.error("row_refused", ref=ids[0], error=type(error.orig).__name__, exc_info=True)
             return Looked({ids[0]: Answer.FAILED})
     middle = len(ids) // 2
-    first, second = (look(engine, half, act, pause_of) for half in (ids[:middle], ids[middle:]))
+    first, second = (look(engine, half, act) for half in (ids[:middle], ids[middle:]))
     return Looked(first.answers | second.answers, first.again + second.again)
 
 
-def _look(connection: Connection, ids: Sequence[int], act: Act, pause_of: Callable[[int], timedelta]) -> Looked:
+def _look(connection: Connection, ids: Sequence[int], act: Act) -> Looked:
     answers = act(connection, ids)
-    later = [each for each, answer in answers.items() if answer in (Answer.EARLY, Answer.LOCKED, Answer.NO_ROOM)]
-    seen: set[int] = set()
-    for pause, some in groupby(sorted(later, key=pause_of), key=pause_of):
-        seen.update(outbox.look_sooner(connection, list(some), pause))
+    later = [each for each, answer in answers.items() if answer in (Answer.EARLY, Answer.LOCKED, Answer.PUT_OFF)]
+    seen = set(outbox.look_sooner(connection, later, PAUSE)) if later else set()
     return Looked(answers, [each for each in later if each not in seen])
 
 

@@ -17,8 +17,8 @@ from app.domain.wakeups import Kind
 from app.ledger import shadow
 from app.ledger.database import in_transaction
 from app.ledger.outbox import LONGEST_PUBLISH_LEASE
-from app.ledger.shadow import Due
-from app.ledger.walking import THINGS, TOP, Stretch
+from app.ledger.shadow import DUE, Due
+from app.ledger.walking import TOP, Stretch
 
 STRETCH = 10_000
 MOMENT = 1.0  # seconds until suspects are looked at again: what moved while we walked has arrived by then
@@ -65,7 +65,7 @@ def compare(
     after a publication. `told` hears how many rows each stretch had.
     """
     walking = _Walking(engine, max(publish_lease, LONGEST_PUBLISH_LEASE), stretch, told)
-    for kind in THINGS:
+    for kind in DUE:
         walking.look_for_missed(kind)
     walking.look_for_needless()
     if walking.suspects:
@@ -92,7 +92,7 @@ class _Walking:
         self._longest = longest
         self._most = most
         self._told = told
-        self._missed: dict[Kind, list[int]] = {kind: [] for kind in THINGS}
+        self._missed: dict[Kind, list[int]] = {kind: [] for kind in DUE}
         self._needless: list[int] = []
         self.compared = {kind: Compared() for kind in Kind}
 

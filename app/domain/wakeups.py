@@ -47,9 +47,12 @@ class Answer(StrEnum):
     HELD = "held"  # somebody else's lease runs; its end has an outbox row
     EARLY = "early"  # not due by the database's clock
     LOCKED = "locked"  # somebody's open transaction has it; looked at again in a second
-    NO_ROOM = "no_room"  # its endpoint or the engine is full; looked at again when that should have changed
-    WAITING = "waiting"  # the same, but there will be room in a moment and this worker waits for it
-    DISABLED = "disabled"  # its endpoint is disabled: it waits
+    NO_ROOM = "no_room"  # its endpoint or the engine is full
+    PACED = "paced"  # its endpoint has no slot: a limit, a hint, or trouble
+    WAITING = "waiting"  # either, but it is this worker that waits, for there will be a place in a moment
+    PUT_OFF = "put_off"  # nobody here has room for anything; looked at again in a second
+    PARKED = "parked"  # either: its endpoint's own row wakes it
+    DISABLED = "disabled"  # its endpoint is disabled
     CANCELLED = "cancelled"  # ended by this call: cancelled meanwhile, or its endpoint is deleted
     BURIED = "buried"  # ended by this call: too old
     FAILED = "failed"  # the database refused this one alone; its outbox row comes up again

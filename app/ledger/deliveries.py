@@ -10,6 +10,9 @@ from sqlalchemy import Connection, text
 from app.domain.states import DeadReason, DeliveryStatus, Outcome
 from app.domain.wakeups import Answer
 
+# Due, but its endpoint takes nothing now.
+TURNED_AWAY = frozenset({Answer.NO_ROOM, Answer.PACED, Answer.DISABLED})
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -22,16 +25,21 @@ class Claim:
     revision: int
     attempt: int
     step: int
+    troubled: bool = False  # a success would be news about its endpoint
 
 
 # Decided in one statement over rows that nobody else can change: those that somebody holds are passed over.
-# `due` are the rows that may be taken; room first by endpoint, then over all, the longest due first.
+# `due` are the rows that may be taken; room first by endpoint, then over all, the longest due first. An endpoint that
+# has a pace to keep is passed over unless the caller has locked the pace and says what it allows.
 _CLAIM = text("""/* deliveries.claim */
     WITH seen AS MATERIALIZED (
         SELECT d.id, d.event, d.endpoint, d.status, d.attempt, d.step, d.claimed_at, d.next_attempt_at,
                d.lease_until, d.age_from, d.cancel_requested, e.revision, e.max_in_flight, e.status AS endpoint_status,
-               e.deleted_at IS NOT NULL AS endpoint_deleted
+               e.deleted_at IS NOT NULL AS endpoint_deleted,
+               num_nonnulls(e.rate_per_second, e.max_in_flight, p.closed_until) > 0 AS paced,
+               coalesce(p.closed_until IS NOT NULL OR p.failures > 0, false) AS troubled
           FROM duehook.deliveries d JOIN duehook.endpoints e ON e.seq = d.endpoint
+          LEFT JOIN duehook.paces p ON p.endpoint = d.endpoint
          WHERE d.id = ANY (CAST(:ids AS bigint[]))
          ORDER BY d.id FOR UPDATE OF d SKIP LOCKED),
     judged AS (
@@ -46,13 +54,19 @@ _CLAIM = text("""/* deliveries.claim */
           FROM seen s, (SELECT duehook.now() AS at OFFSET 0) clock),
     queued AS (
         SELECT j.*, coalesce(r.free, j.max_in_flight, :room_each) AS free,
+               CASE WHEN j.paced THEN coalesce(a.allowed, 0) END AS allowed,
                row_number() OVER (PARTITION BY judgement, j.endpoint ORDER BY next_attempt_at, id) AS place
-          FROM judged j LEFT JOIN unnest(CAST(:endpoints AS bigint[]), CAST(:frees AS integer[])) AS r(endpoint, free)
-            ON r.endpoint = j.endpoint),
+          FROM judged j
+          LEFT JOIN unnest(CAST(:endpoints AS bigint[]), CAST(:frees AS integer[])) AS r(endpoint, free)
+            ON r.endpoint = j.endpoint
+          LEFT JOIN unnest(CAST(:paced AS bigint[]), CAST(:allowed AS integer[])) AS a(endpoint, allowed)
+            ON a.endpoint = j.endpoint),
     answered AS MATERIALIZED (
         SELECT q.*, CASE WHEN judgement <> 'due' THEN judgement
+                         WHEN place > allowed THEN 'paced'
                          WHEN place > free OR row_number() OVER (
-                            PARTITION BY judgement, place > free ORDER BY next_attempt_at, id) > :room THEN 'no_room'
+                            PARTITION BY judgement, place > least(free, allowed) ORDER BY next_attempt_at, id) > :room
+                         THEN 'no_room'
                          ELSE 'taken' END AS answer
           FROM queued q),
     changed AS (
@@ -72,7 +86,7 @@ _CLAIM = text("""/* deliveries.claim */
         INSERT INTO duehook.attempts (delivery, number, outcome, started_at)
         SELECT id, attempt, 'abandoned', claimed_at FROM answered
          WHERE status = 'leased' AND answer IN ('taken', 'buried', 'cancelled'))
-    SELECT id, answer, event, endpoint, revision, attempt + 1 AS attempt, step FROM answered""")
+    SELECT id, answer, event, endpoint, revision, attempt + 1 AS attempt, step, troubled FROM answered""")
 
 _EXISTING = text("/* deliveries.existing */ SELECT id FROM duehook.deliveries WHERE id = ANY (CAST(:ids AS bigint[]))")
 
@@ -87,13 +101,14 @@ def claim(
     room: int,
     room_each: int,
     room_of: Mapping[int, int],
+    allowed: Mapping[int, int],
 ) -> tuple[list[Claim], dict[int, Answer], dict[int, int]]:
     """Claim those of `ids` that are due and have room; the second value answers for every id.
 
-    The third has the endpoints of those that found no room.
+    The third has the endpoints of those that found no room or no slot, or a disabled endpoint.
 
     `room` bounds the claims of this call, `room_each` those of one endpoint unless its own limit or `room_of` say
-    otherwise. A
+    otherwise. An endpoint that has a pace to keep needs its `allowed` claims, decided behind the lock of its pace. A
     lapsed lease is claimed anew: the abandoned one becomes an attempt without an outcome of its own, the step
     stays. A repeat finds its own lease and answers `held`.
     """
@@ -106,18 +121,40 @@ def claim(
         "room_each": room_each,
         "endpoints": list(room_of),
         "frees": list(room_of.values()),
+        "paced": list(allowed),
+        "allowed": list(allowed.values()),
     }
     rows = connection.execute(_CLAIM, parameters).all()
     answers = {row.id: Answer(row.answer) for row in rows}
     claims = [
-        Claim(row.id, token, row.event, row.endpoint, row.revision, row.attempt, row.step)
+        Claim(row.id, token, row.event, row.endpoint, row.revision, row.attempt, row.step, row.troubled)
         for row in rows
         if row.answer == Answer.TAKEN
     ]
     if passed_over := [each for each in ids if each not in answers]:
         locked = set(connection.execute(_EXISTING, {"ids": passed_over}).scalars())
         answers |= {each: Answer.LOCKED if each in locked else Answer.GONE for each in passed_over}
-    return claims, answers, {row.id: row.endpoint for row in rows if row.answer == Answer.NO_ROOM}
+    return claims, answers, {row.id: row.endpoint for row in rows if row.answer in TURNED_AWAY}
+
+
+# Only what waits for nothing but its endpoint. Its own row of the outbox, and the endpoint's, follow by trigger.
+_PARK = text("""/* deliveries.park */
+    WITH free AS MATERIALIZED (
+        SELECT id FROM duehook.deliveries
+         WHERE id = ANY (CAST(:ids AS bigint[])) AND status = 'scheduled'
+           AND next_attempt_at <= (SELECT duehook.now())
+         ORDER BY id FOR UPDATE SKIP LOCKED),
+    changed AS (
+        UPDATE duehook.deliveries SET parked = true WHERE id = ANY (ARRAY(SELECT id FROM free)) AND NOT parked)
+    SELECT id FROM free""")
+
+
+def park(connection: Connection, ids: Sequence[int]) -> list[int]:
+    """Have these due deliveries wait for their endpoint's next slot; returns those that do, now or already.
+
+    The others were claimed or ended meanwhile, are locked by somebody, or have a lapsed lease to be claimed.
+    """
+    return list(connection.execute(_PARK, {"ids": list(ids)}).scalars())
 
 
 @dataclass(frozen=True, slots=True)

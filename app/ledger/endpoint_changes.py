@@ -97,19 +97,11 @@ def delete(connection: Connection, seq: int) -> None:
 _OPEN = text("""/* deliveries.open_of_endpoint */
     SELECT id FROM (SELECT id, status FROM duehook.deliveries WHERE endpoint = :endpoint ORDER BY id DESC LIMIT :most) n
      WHERE status IN ('scheduled', 'leased')""")
-_RELEASE = text("""/* outbox.look_at_endpoint */
-    UPDATE duehook.outbox SET look_at = duehook.now(), due_at = duehook.now(), publications = 0, taken = NULL
-     WHERE ref = :endpoint AND kind = 'endpoint'""")
 
 
 def open_deliveries(connection: Connection, endpoint: int, *, most: int) -> Sequence[int]:
     """The open ones among the newest `most` deliveries of an endpoint."""
     return connection.execute(_OPEN, {"endpoint": endpoint, "most": most}).scalars().all()
-
-
-def look_now(connection: Connection, endpoint: int) -> None:
-    """Have somebody look at what is parked for an endpoint, if anything is."""
-    connection.execute(_RELEASE, {"endpoint": endpoint})
 
 
 _FLAG = text("""/* endpoints.flag */

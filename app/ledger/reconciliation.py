@@ -22,6 +22,7 @@ from app.ledger.walking import THINGS, TOP, Stretch, stretch_of, walk
 class Walk(StrEnum):
     """What is walked, each with a mark of its own; the longest last, for it takes the time that the others leave."""
 
+    ENDPOINT = "endpoint"
     RESERVATION = "reservation"
     EVENT = "event"
     OUTBOX = "outbox"
@@ -76,19 +77,19 @@ def set_mark(connection: Connection, which: Walk, below: int | None) -> None:
 
 
 def _right(kind: Kind) -> str:
-    """Whether the row `o` says of its thing `t` what it must; what is parked is woken by its endpoint's row."""
+    """Whether the row `o` says of its thing `t` what it must."""
     things = THINGS[kind]
-    return f"""(o.kind = '{kind}' AND (o.tenant, o.endpoint) = (t.tenant, {things.endpoint})
-        AND ({things.parked} OR o.due_at = {things.due_at}
-             AND o.look_at <= greatest({things.due_at}, (SELECT duehook.now())) + :longest))"""
+    due = f"o.due_at <= {things.due_by} + :longest" if things.due_by else f"o.due_at = {things.due_at}"
+    return f"""(o.kind = '{kind}' AND (o.tenant, o.endpoint) = (t.tenant, {things.endpoint}) AND {due}
+        AND o.look_at <= greatest(o.due_at, (SELECT duehook.now())) + :longest)"""
 
 
 def _opens(kind: Kind, condition: str = "true") -> str:
-    """Whether the thing of the row `o` is open. OFFSET 0 keeps it a look-up by key: the planner would read and hash a
-    whole table where old statistics call it small."""
+    """Whether the thing of the row `o` is one to have a row. OFFSET 0 keeps it a look-up by key: the planner would read
+    and hash a whole table where old statistics call it small."""
     things = THINGS[kind]
     return f"""EXISTS (SELECT FROM duehook.{things.table} t
-        WHERE t.{things.key} = o.ref AND {things.open} AND {condition} OFFSET 0)"""
+        WHERE t.{things.key} = o.ref AND {things.kept or things.open} AND {condition} OFFSET 0)"""
 
 
 # Whom an event was for when it was fanned out: as the trigger finds them, but for those who began to want it about
@@ -105,7 +106,6 @@ _OWED = f"""t.cancelled_at IS NULL AND EXISTS (
     SELECT FROM {_WANTED} wanted
      WHERE NOT EXISTS (
         SELECT FROM duehook.deliveries d WHERE d.event = t.seq AND d.endpoint = wanted.seq OFFSET 0) OFFSET 0)"""
-_ENDPOINT_S = "o.kind = 'endpoint' AND EXISTS (SELECT FROM duehook.endpoints WHERE seq = o.ref OFFSET 0)"
 
 _WALK = {
     Walk.OUTBOX: walk(
@@ -114,7 +114,7 @@ _WALK = {
         "o.ref",
         "NOT CASE o.kind"
         + "".join(f" WHEN '{kind}' THEN {_opens(kind, _right(kind))}" for kind in THINGS)
-        + f" ELSE {_ENDPOINT_S} END",
+        + " ELSE false END",
     ),
     Walk.FAN_OUT: walk(
         "audit.walk_fan_out",
@@ -179,7 +179,7 @@ _LOCK_ROWS = text("""/* audit.lock_outbox */
     SELECT ref FROM duehook.outbox WHERE ref = ANY (CAST(:keys AS bigint[])) ORDER BY ref FOR UPDATE SKIP LOCKED""")
 _DELETE_ROWS = text(f"""/* audit.delete_orphans */
     DELETE FROM duehook.outbox o
-     WHERE ref = ANY (CAST(:keys AS bigint[])) AND NOT ({" OR ".join(map(_opens, THINGS))} OR {_ENDPOINT_S})""")
+     WHERE ref = ANY (CAST(:keys AS bigint[])) AND NOT ({" OR ".join(map(_opens, THINGS))})""")
 
 
 def _repair_rows(connection: Connection, suspects: Sequence[int], terms: Terms) -> Counter[str]:

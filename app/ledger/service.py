@@ -43,13 +43,13 @@ def check_keys(connection: Connection, fingerprints: Sequence[str]) -> None:
 
 
 _UPDATE = text("""/* service.update */
-    UPDATE duehook.service SET horizon = :horizon, max_event_bytes = :max_event_bytes
-     WHERE (horizon, max_event_bytes) IS DISTINCT FROM (:horizon, :max_event_bytes)""")
+    UPDATE duehook.service SET horizon = :horizon, max_event_bytes = :max_event_bytes, max_age = :max_age
+     WHERE (horizon, max_event_bytes, max_age) IS DISTINCT FROM (:horizon, :max_event_bytes, :max_age)""")
 
 
-def update(connection: Connection, *, horizon: timedelta, max_event_bytes: int) -> None:
+def update(connection: Connection, *, horizon: timedelta, max_event_bytes: int, max_age: timedelta) -> None:
     """Tell the triggers the settings that they work by; every process that starts does."""
-    connection.execute(_UPDATE, {"horizon": horizon, "max_event_bytes": max_event_bytes})
+    connection.execute(_UPDATE, {"horizon": horizon, "max_event_bytes": max_event_bytes, "max_age": max_age})
 
 
 _SCAN_SHARE = text("/* service.scan_share */ SELECT scan_share FROM duehook.service")

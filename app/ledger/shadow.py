@@ -13,6 +13,7 @@ from app.ledger.walking import THINGS, Stretch, stretch_of, walk
 # A look may be put off for a little though nothing is published: somebody's transaction has the row, or there is no
 # room for it this second.
 SOON = timedelta(seconds=5)
+DUE = (Kind.EVENT, Kind.DELIVERY, Kind.RESERVATION)  # what has a time of its own
 
 _READ_ONLY = text("/* shadow.read_only */ SET TRANSACTION READ ONLY")
 _ONE_SNAPSHOT = text("/* shadow.one_snapshot */ SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -34,7 +35,7 @@ def _verdict(kind: Kind) -> str:
     Null when it isn't due. What is parked is not: its endpoint's row wakes it.
     """
     things = THINGS[kind]
-    due = f"{things.open} AND NOT {things.parked} AND {things.due_at} <= (SELECT duehook.now())"
+    due = f"{things.open} AND {things.due_at} <= (SELECT duehook.now())"
     return f"""CASE WHEN {due} THEN coalesce((
         SELECT CASE WHEN o.look_at > (SELECT duehook.now()) + :longest THEN 'missed'
                     WHEN {LIVE_TAKE} THEN 'on_the_way'
@@ -56,6 +57,7 @@ _DUE = {
                count(*) FILTER (WHERE verdict = 'on_the_way') AS on_the_way""",
     )
     for kind, things in THINGS.items()
+    if kind in DUE
 }
 
 
@@ -77,10 +79,11 @@ def due(connection: Connection, kind: Kind, below: int, most: int, longest: time
     return stretch_of(row, most), Due(row.would_wake, row.on_the_way)
 
 
-_OF_NOTHING = "NOT CASE o.kind {} ELSE EXISTS (SELECT FROM duehook.endpoints WHERE seq = o.ref OFFSET 0) END".format(
+_OF_NOTHING = "NOT CASE o.kind {} ELSE false END".format(
     "".join(
         f"""WHEN '{kind}' THEN EXISTS (
-            SELECT FROM duehook.{things.table} t WHERE t.{things.key} = o.ref AND {things.open} OFFSET 0) """
+            SELECT FROM duehook.{things.table} t
+             WHERE t.{things.key} = o.ref AND {things.kept or things.open} OFFSET 0) """
         for kind, things in THINGS.items()
     )
 )

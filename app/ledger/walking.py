@@ -25,10 +25,17 @@ class Things:
     due_at: str
     look_at: str
     endpoint: str = "0"
-    parked: str = "false"
     only_open: str = "true"  # narrows a walk to what has an index
+    kept: str = ""  # whose row may stand, where that is more than the open ones
+    due_by: str = ""  # where `due_at` is only the least: no row of it may say more
 
 
+_PARKED_UNTIL = "CASE WHEN t.parked THEN t.age_from + duehook.max_age() END"
+# What is parked behind a disabled endpoint waits for it to be enabled.
+_NEXT_SLOT = """CASE WHEN t.status = 'disabled' AND t.deleted_at IS NULL THEN timestamptz 'infinity' ELSE (
+    SELECT greatest(
+               (SELECT duehook.now()), max(closed_until), max(slot_at) + interval '1 s' / least(t.rate_per_second, 1))
+      FROM duehook.paces WHERE endpoint = t.seq) END"""
 _HELD = "t.status = 'held'"
 _WAITING = "t.fanned_out_at IS NULL AND t.cancelled_at IS NULL"
 # In the order of locks.
@@ -38,10 +45,19 @@ THINGS = {
         "deliveries",
         "id",
         "t.status IN ('scheduled', 'leased')",
-        "coalesce(t.lease_until, t.next_attempt_at)",
-        "coalesce(t.lease_until, t.next_attempt_at - duehook.horizon())",
+        f"coalesce({_PARKED_UNTIL}, t.lease_until, t.next_attempt_at)",
+        f"coalesce({_PARKED_UNTIL}, t.lease_until, t.next_attempt_at - duehook.horizon())",
         "t.endpoint",
-        "t.parked",
+    ),
+    Kind.ENDPOINT: Things(
+        "endpoints",
+        "seq",
+        "EXISTS (SELECT FROM duehook.deliveries d WHERE d.endpoint = t.seq AND d.parked OFFSET 0)",
+        "duehook.now()",
+        "duehook.now()",
+        "t.seq",
+        kept="true",  # until the next look finds nothing parked
+        due_by=_NEXT_SLOT,
     ),
     Kind.RESERVATION: Things(
         "reservations", "seq", _HELD, "t.expires_at", "t.expires_at - duehook.horizon()", only_open=_HELD

@@ -122,12 +122,20 @@ class Places:
             free = self.total - self.used
             known = self._used.keys() | self._limits.keys()
             return self._share(self.each, 0, free), {
-                each: self._share(self._limits.get(each, self.each), self._used[each], free) for each in known
+                each: self._share(self._limit(each), self._used[each], free) for each in known
             }
 
     @staticmethod
     def _share(limit: int, used: int, free: int) -> int:
         return max(0, min(limit - used, (free - used + 1) // 2))
+
+    def share(self, endpoint: int) -> int:
+        """How many this endpoint may take now."""
+        with self._changed:
+            return self._share(self._limit(endpoint), self._used[endpoint], self.total - self.used)
+
+    def _limit(self, endpoint: int) -> int:
+        return self._limits.get(endpoint, self.each)
 
     def soon(self, endpoint: int, seconds: float) -> int:
         """How many places an endpoint will give back in so many seconds, by its pace just now.
@@ -140,14 +148,13 @@ class Places:
             if pace := self._pace(endpoint):
                 return int(pace * seconds)
             now = time.monotonic()
-            return self.each if now - self._since.get(endpoint, now) < seconds else 0
+            return self._limit(endpoint) if now - self._since.get(endpoint, now) < seconds else 0
 
-    def turnover(self, endpoint: int) -> float:
-        """Seconds in which an endpoint ends as many sends as it has in the air, by its pace just now."""
+    def lasts(self, endpoint: int, number: int) -> float:
+        """Seconds in which an endpoint ends so many sends, by its pace just now; 0 when it shows none."""
         with self._changed:
-            if pace := self._pace(endpoint):
-                return self._used[endpoint] / pace
-            return time.monotonic() - self._since[endpoint] if endpoint in self._since else 0.0
+            pace = self._pace(endpoint)
+            return number / pace if pace else 0.0
 
     def _pace(self, endpoint: int) -> float:
         """Sends that ended in a second, over the last `PACE` seconds or since it began."""

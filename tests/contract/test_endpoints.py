@@ -1,16 +1,21 @@
 """Endpoints over HTTP: subscribed, changed, rotated, switched off and on, deleted."""
 
 import base64
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 
+from app.core import deliveries, pacing
+from app.core.pacing import News, Turn
+from app.domain.pacing import Heard
 from app.domain.signing_keys import Ed25519Key, signing_key
+from app.domain.states import Outcome
 from app.ledger import endpoints
 from tests.clock import Clock
 from tests.contract.served import Api, number_of, subscribe
-from tests.ledgers import claimed, row
+from tests.ledgers import claimed, row, rows
 
 WHSEC = "whsec_" + base64.b64encode(b"k" * 24).decode()
 
@@ -46,6 +51,8 @@ def test_an_endpoint_answers_201_with_every_member_and_its_secret(acme: httpx.Cl
         "signing": "hmac",
         "status": "enabled",
         "disabled_reason": None,
+        "paced_until": None,
+        "paced_reason": None,
         "disabled_at": None,
         "flagged": False,
         "created_at": "2030-01-01T12:00:00.000000Z",
@@ -163,16 +170,28 @@ def test_enabling_has_what_waits_looked_at(api: Api, acme: httpx.Client, clock: 
     acme.post(f"/v1/endpoints/{endpoint}/disable")
     event = acme.post("/v1/events", json={"type": "a", "data": 1}).json()["id"]
     (delivery,) = acme.get(f"/v1/events/{event}/deliveries").json()["data"]
-    number = number_of(delivery["id"])
-    with api.runtime.engine.begin() as connection:
-        connection.exec_driver_sql(
-            "UPDATE duehook.outbox SET look_at = look_at + interval '15 minutes', publications = 5 WHERE ref = %s",
-            (number,),
-        )
+    engine, number = api.runtime.engine, number_of(delivery["id"])
+    deliveries.park(engine, [number])
+    pacing.attend(engine, {number_of(endpoint): Turn(1, timedelta(seconds=2))})
+    due = "SELECT ref FROM duehook.outbox WHERE look_at <= duehook.now() AND endpoint = :endpoint"
     clock.advance(seconds=60)
+    assert rows(engine, due, endpoint=number_of(endpoint)) == []
     acme.post(f"/v1/endpoints/{endpoint}/enable")
-    assert row(api.runtime.engine, "outbox", "ref", number)["look_at"] == clock.now
-    assert claimed(api.runtime.engine, number)
+    assert rows(engine, due, endpoint=number_of(endpoint)) == [number_of(endpoint)]
+    assert claimed(engine, number)
+
+
+def test_an_endpoint_shows_until_when_it_is_sent_nothing_and_why(api: Api, acme: httpx.Client, clock: Clock) -> None:
+    endpoint = subscribe(acme)
+    told = News(number_of(endpoint), 1, Heard(Outcome.THROTTLED, clock.now, timedelta(minutes=1)), "throttled (429)")
+    assert acme.get(f"/v1/endpoints/{endpoint}").json()["paced_until"] is None
+    pacing.hear(api.runtime.engine, [told], timedelta(days=5))
+    shown = acme.get(f"/v1/endpoints/{endpoint}").json()
+    until = (clock.now + timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    assert (shown["paced_until"], shown["paced_reason"]) == (until, "retry_after")
+    assert shown in acme.get("/v1/endpoints").json()["data"]
+    changed = acme.patch(f"/v1/endpoints/{endpoint}", json={"url": "https://new.example/"}).json()
+    assert (changed["paced_until"], changed["paced_reason"]) == (None, None), "another receiver has asked for nothing"
 
 
 def test_a_deleted_endpoint_is_gone_and_its_deliveries_are_cancelled(api: Api, acme: httpx.Client) -> None:

@@ -118,7 +118,7 @@ def test_a_worker_that_was_frozen_past_its_lease_records_nothing_for_what_anothe
 def test_a_worker_that_was_frozen_past_its_lease_still_records_what_nobody_has_claimed_since(
     engine: Engine, running: Service, receiver: Receiver
 ) -> None:
-    leased_for(running, deadline=1, lease=1.2)
+    leased_for(running, deadline=2.5, lease=2.7)  # long enough to stop both before it is over
     receiver.register(engine)
     arrived, hold = stalled(receiver)
     relay, frozen = running.relay(), running.worker("delivery")

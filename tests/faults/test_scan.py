@@ -241,8 +241,12 @@ def test_two_scans_side_by_side_do_everything_once(engine: Engine, scanning: Ser
 def test_of_a_divided_work_each_part_is_noticed_by_its_adapter_alone(
     engine: Engine, running: Service, receiver: Receiver, broker_url: str
 ) -> None:
-    """No worker runs: what the relay notices stays published, and what the scan notices is done."""
+    """No worker runs: what the relay notices stays published, and what the scan notices is done.
+
+    Nothing is parked: that would wait for its endpoint, which is noticed by one of them.
+    """
     running.environment |= PATIENT | {"DUEHOOK_BROKER_URL": broker_url}
+    running.environment |= {"DUEHOOK_MAX_IN_FLIGHT": "600", "DUEHOOK_MAX_IN_FLIGHT_EACH": "300"}
     set_share(engine, 30)
     receiver.register(engine)
     running.scan().wait_ready()

@@ -23,8 +23,11 @@ DAMAGE = {
         VALUES (1, 'event', 'acme', duehook.now(), duehook.now())""",
     "an outbox row says of its thing whose it is and when it is due": """
         UPDATE duehook.outbox SET due_at = due_at + '1 s' WHERE kind = 'event'""",
-    "an endpoint has an outbox row if and only if it has parked deliveries": """
+    "an endpoint that has parked deliveries has an outbox row": """
         UPDATE duehook.deliveries SET parked = true WHERE status = 'scheduled'""",
+    "an enabled endpoint with parked deliveries is looked at some day": """
+        INSERT INTO duehook.outbox (ref, kind, tenant, endpoint, due_at, look_at)
+        SELECT seq, 'endpoint', tenant, seq, 'infinity', 'infinity' FROM duehook.endpoints""",
     "nobody looks later than a lease that ends or a retry that is due, unless a wake-up was published for it": """
         UPDATE duehook.outbox SET look_at = due_at + '1 min' WHERE kind = 'delivery'""",
     "every transition has its one event, and no event is without its transition": """

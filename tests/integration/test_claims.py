@@ -101,15 +101,20 @@ def test_room_is_given_by_endpoint_and_over_all_to_the_longest_due(engine: Engin
 def test_an_endpoint_s_own_limit_holds_from_the_first_claim(engine: Engine, clock: Clock) -> None:
     an_endpoint(engine, max_in_flight=2)
     ids = [deliveries_of(engine, event)[0] for event in some_events(engine, 5)]
-    assert Counter(answers(engine, *ids).values()) == {Answer.TAKEN: 2, Answer.NO_ROOM: 3}
+    assert Counter(answers(engine, *ids).values()) == {Answer.TAKEN: 2, Answer.PACED: 3}
 
 
-def test_what_has_no_room_is_looked_at_again_in_a_second_without_an_attempt(engine: Engine, clock: Clock) -> None:
+def test_what_has_no_room_is_turned_away_without_an_attempt_and_parked_or_put_off(engine: Engine, clock: Clock) -> None:
     delivery = a_delivery(engine)
     with engine.begin() as connection:
-        connection.execute(text("UPDATE duehook.outbox SET look_at = duehook.now() + '1 minute'"))
-    assert answers(engine, delivery, room=Room(total=0, each=1)) == {delivery: Answer.NO_ROOM}
+        connection.execute(text("UPDATE duehook.outbox SET look_at = duehook.now() + '1 minute', publications = 1"))
+    claim = core.claim(engine, [delivery], TERMS, Room(total=0, each=1))
+    assert (claim.looked.answers, list(claim.turned_away)) == ({delivery: Answer.NO_ROOM}, [delivery])
+    assert rows(engine, "SELECT look_at FROM duehook.outbox") == [clock.now + timedelta(minutes=1)], "somebody holds it"
+    assert core.put_off(engine, [delivery]).answers == {delivery: Answer.PUT_OFF}
     assert rows(engine, "SELECT look_at FROM duehook.outbox") == [clock.now + timedelta(seconds=1)]
+    assert core.park(engine, [delivery]).answers == {delivery: Answer.PARKED}
+    assert row(engine, "outbox", "ref", delivery)["look_at"] == clock.now + TERMS.max_age
     assert row(engine, "deliveries", "id", delivery)["attempt"] == 0
 
 

@@ -133,7 +133,7 @@ def claim(connection: Engaged) -> list[int]:
     found = some_seqs(connection, "deliveries", "status = 'scheduled' AND next_attempt_at <= now()")
     day = timedelta(days=1)
     claims, _, _ = deliveries.claim(
-        connection, found, token=TOKEN, lease=day, max_age=day, room=100, room_each=100, room_of={}
+        connection, found, token=TOKEN, lease=day, max_age=day, room=100, room_each=100, room_of={}, allowed={}
     )
     assert len(claims) == 100
     return found

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine, text
 
+from app.core import deliveries as core
 from app.core import endpoints, reservations
 from app.core.reconciliation import TERMS, Pace, audit
 from app.core.reservations import Hold
@@ -20,7 +21,7 @@ from app.ledger.outbox import Room
 from app.ledger.reconciliation import Terms, Walk, lock_audit, repair
 from tests.clock import Clock
 from tests.conftest import Connect
-from tests.ledgers import TENANT, a_delivery, an_endpoint, claimed, deliveries_of, rows, some_events
+from tests.ledgers import TENANT, a_delivery, an_endpoint, claimed, deliveries_of, row, rows, some_events
 
 KINDS = ["reservation", "event", "delivery"]
 ONE_STRETCH = Pace(quiet=0, busy=0, stretch=4)
@@ -116,20 +117,69 @@ def test_a_look_as_late_as_a_publish_lease_may_end_is_left(engine: Engine, clock
     assert rows(engine, ROWS) == before
 
 
-def test_what_is_parked_and_the_row_of_its_endpoint_may_be_looked_at_as_late_as_they_like(
-    engine: Engine, clock: Clock
+@pytest.fixture
+def parked(engine: Engine, clock: Clock) -> int:
+    """A parked delivery; its endpoint's row is the other one there is."""
+    delivery = a_delivery(engine)
+    core.park(engine, [delivery])
+    return delivery
+
+
+def endpoint_row(engine: Engine) -> list[Any]:
+    return rows(engine, "SELECT look_at FROM duehook.outbox WHERE kind = 'endpoint'")
+
+
+def test_what_is_parked_has_a_row_at_its_age_limit_and_its_endpoint_one_that_wakes_it(
+    engine: Engine, clock: Clock, parked: int
 ) -> None:
-    a_delivery(engine)
-    damage(engine, "UPDATE duehook.deliveries SET parked = true")
-    damage(engine, "UPDATE duehook.outbox SET due_at = due_at + interval '5 d', look_at = look_at + interval '5 d'")
+    assert audit(engine) == Counter()
+    damage(engine, "DELETE FROM duehook.outbox WHERE kind = 'endpoint'")
+    assert audit(engine) == Counter(endpoint_without_row=1)
+    assert endpoint_row(engine) == [clock.now]
+    damage(engine, "UPDATE duehook.outbox SET due_at = due_at + interval '1 s' WHERE kind = 'delivery'")
+    assert audit(engine) == Counter(row_says_wrong=1)
+    damage(engine, "DELETE FROM duehook.outbox WHERE kind = 'delivery'")
+    assert audit(engine) == Counter(delivery_without_row=1)
+    assert row(engine, "outbox", "ref", parked)["due_at"] == clock.now + timedelta(days=5)
+    assert audit(engine) == Counter()
+
+
+def test_only_a_disabled_endpoint_s_row_may_wait_for_ever(engine: Engine, clock: Clock, parked: int) -> None:
+    never = "UPDATE duehook.outbox SET look_at = 'infinity', due_at = 'infinity' WHERE kind = 'endpoint'"
+    damage(engine, never)
+    assert audit(engine) == Counter(row_says_wrong=1)
+    assert endpoint_row(engine) == [clock.now]
+    damage(engine, "UPDATE duehook.endpoints SET status = 'disabled', disabled_at = now()")
+    damage(engine, never)
+    assert audit(engine) == Counter()
+
+
+@pytest.mark.parametrize(
+    "pace",
+    ["closed_until = duehook.now() + interval '6 h', closed_at = duehook.now(), closed_why = 'retry_after'",
+     "slot_at = duehook.now() + interval '5 h 50 min'"],
+)  # fmt: skip
+def test_an_endpoint_s_row_may_wait_as_long_as_its_pace_says(
+    engine: Engine, clock: Clock, parked: int, pace: str
+) -> None:
     damage(
         engine,
-        """INSERT INTO duehook.outbox (ref, kind, tenant, endpoint, due_at, look_at)
-           SELECT seq, 'endpoint', tenant, seq, 'infinity', 'infinity' FROM duehook.endpoints""",
+        """UPDATE duehook.outbox SET due_at = duehook.now() + interval '6 h', look_at = duehook.now() + interval '6 h'
+            WHERE kind = 'endpoint'""",
     )
+    damage(engine, "UPDATE duehook.endpoints SET rate_per_second = 0.001")
+    damage(engine, f"UPDATE duehook.paces SET {pace}")
     assert audit(engine) == Counter()
-    damage(engine, "UPDATE duehook.outbox SET tenant = 'other' WHERE kind = 'delivery'")
-    assert audit(engine) == Counter(row_says_wrong=1), "whose it is must be right all the same"
+    damage(engine, "DELETE FROM duehook.paces")
+    assert audit(engine) == Counter(row_says_wrong=1)
+
+
+def test_an_endpoint_s_row_with_nothing_parked_is_left_to_its_next_look(
+    engine: Engine, clock: Clock, parked: int
+) -> None:
+    claimed(engine, parked)
+    assert audit(engine) == Counter()
+    assert len(endpoint_row(engine)) == 1
 
 
 def test_a_look_that_is_long_past_is_left_for_the_next_take(engine: Engine, clock: Clock) -> None:

@@ -73,7 +73,7 @@ def test_the_pace_of_an_endpoint_says_how_soon_it_has_room(time: Time) -> None:
     time.now += 0.1
     places.give([1] * 20)
     assert places.soon(1, 0.25) == pytest.approx(50, abs=1), "40 in the 0.2 s since it began"
-    assert places.turnover(1) == pytest.approx(10 / 200)
+    assert places.lasts(1, 10) == pytest.approx(10 / 200)
     time.now += 0.45
     assert places.soon(1, 0.25) == 10, "only what ended within the last half second counts"
 
@@ -87,15 +87,19 @@ def test_an_endpoint_that_has_just_begun_gets_the_chance_to_show_its_pace(time: 
     assert places.soon(1, 0.25) == 0
 
 
-def test_an_endpoint_that_hangs_is_thought_to_take_as_long_again(time: Time) -> None:
+def test_an_endpoint_that_hangs_shows_no_pace(time: Time) -> None:
     places = Places(200, 50)
-    assert places.turnover(1) == 0.0
     places.take([1] * 50)
     time.now += 7
-    assert (places.soon(1, 0.25), places.turnover(1)) == (0, 7)
-    places.give([1])
-    time.now += 3
-    assert places.turnover(1) == 3, "since the last that ended"
+    assert (places.soon(1, 0.25), places.lasts(1, 10)) == (0, 0.0)
+
+
+def test_an_endpoint_with_a_limit_of_its_own_begins_with_as_many(time: Time) -> None:
+    places = Places(200, 50)
+    places.limit(1, 3)
+    assert (places.share(1), places.soon(1, 2)) == (3, 3)
+    places.take([1] * 2)
+    assert places.share(1) == 1
 
 
 def test_one_free_place_is_enough_when_no_more_come_in_a_glance() -> None:

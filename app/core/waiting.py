@@ -1,0 +1,91 @@
+"""Ids that wait in this process for a place at their endpoint, or for the slot that it gave them.
+
+They are no claims: their rows say what to do about them if this process dies.
+"""
+
+import heapq
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A due delivery: `slot` by the ledger's clock, `until` by the monotonic one; `parked` if it is so anyway."""
+
+    delivery: int
+    endpoint: int
+    slot: float
+    until: float
+    parked: bool = False
+
+
+class Waiting:
+    """Who waits, by endpoint, in the order of their slots; thread-safe."""
+
+    def __init__(self) -> None:
+        self._queues: dict[int, list[tuple[float, int, Waiter]]] = {}
+        self._known: set[int] = set()
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def add(self, waiters: Iterable[Waiter]) -> None:
+        """Those that wait already keep the place that they have."""
+        with self._changed:
+            for each in waiters:
+                if each.delivery not in self._known and not self._closed:
+                    self._known.add(each.delivery)
+                    heapq.heappush(self._queues.setdefault(each.endpoint, []), (each.slot, each.delivery, each))
+            self._changed.notify()
+
+    def wait(self) -> bool:
+        """Wait until there is somebody; false when closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._known)
+            return not self._closed
+
+    def number(self, endpoint: int) -> int:
+        """How many wait for an endpoint."""
+        with self._changed:
+            return len(self._queues.get(endpoint, ()))
+
+    def take(self, now: float, share: Callable[[int], int], most: int) -> list[Waiter]:
+        """Those whose slot has come and whose endpoint has a place for them, `most` in all."""
+        taken: list[Waiter] = []
+        with self._changed:
+            for endpoint, queue in list(self._queues.items()):
+                free = min(share(endpoint), most - len(taken)) if queue[0][0] <= now else 0
+                while free > 0 and queue and queue[0][0] <= now:
+                    taken.append(heapq.heappop(queue)[2])
+                    free -= 1
+                if not queue:
+                    del self._queues[endpoint]
+            self._known.difference_update(each.delivery for each in taken)
+        return taken
+
+    def take_late(self) -> list[Waiter]:
+        """Those that have waited long enough."""
+        with self._changed:
+            now = time.monotonic()
+            return self._take([each for _, _, each in self._all() if each.until <= now])
+
+    def close(self) -> list[Waiter]:
+        """Everybody; nobody waits any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+            return self._take([each for _, _, each in self._all()])
+
+    def _all(self) -> Iterable[tuple[float, int, Waiter]]:
+        return [entry for queue in self._queues.values() for entry in queue]
+
+    def _take(self, waiters: list[Waiter]) -> list[Waiter]:
+        for each in waiters:
+            self._queues[each.endpoint].remove((each.slot, each.delivery, each))
+            self._known.discard(each.delivery)
+            if not self._queues[each.endpoint]:
+                del self._queues[each.endpoint]
+        for endpoint in {each.endpoint for each in waiters} & self._queues.keys():
+            heapq.heapify(self._queues[endpoint])
+        return waiters
