@@ -42,7 +42,8 @@ class Actor:
         self._listen()
 
     def start(self, work: Callable[[Engine], Any]) -> "Actor":
-        """Begin; the actor stops at its first point."""
+        """Begin; the actor stops at its first point. One that has ended may begin anew."""
+        self.result, self.error, self.point, self._free = None, None, None, False
 
         def run() -> None:
             try:
@@ -67,6 +68,14 @@ class Actor:
             self._go()
             self._wait_stopped()
         return self
+
+    def step(self) -> None:
+        """Let it run to its next statement or commit, to its end, or until it waits for somebody's lock."""
+        while True:
+            self._go()
+            wait_until(lambda: self.point is not None or self.blocked, what=f"{self.name} stops or is blocked")
+            if self.point is None or not self.point.startswith("after "):
+                return
 
     def until_blocked(self) -> "Actor":
         """Let it run until PostgreSQL says that it waits for somebody's lock."""
@@ -158,11 +167,11 @@ class Race:
         self._watcher = psycopg.connect(database_url, autocommit=True)
         self._actors: list[Actor] = []
 
-    def actor(self, name: str, work: Callable[[Engine], Any]) -> Actor:
-        """A started actor, standing at its first point."""
+    def actor(self, name: str, work: Callable[[Engine], Any] | None = None) -> Actor:
+        """An actor, standing at the first point of its work if it has one."""
         actor = Actor(name, self._url, self._watcher, self._session)
         self._actors.append(actor)
-        return actor.start(work)
+        return actor if work is None else actor.start(work)
 
     def close(self) -> None:
         for actor in self._actors:
