@@ -43,13 +43,13 @@ _STRETCH = {
 _RESEAL = {
     part: text(f"""/* sealed.reseal_{part} */
         WITH mine AS MATERIALIZED (
-            SELECT r.seq, n.old, n.new
+            SELECT r.seq, n.new
               FROM duehook.{table} r
               JOIN unnest(CAST(:seqs AS bigint[]), CAST(:olds AS bytea[]), CAST(:news AS bytea[])) AS n(seq, old, new)
                 ON n.seq = r.seq AND n.old = r.{column}
              WHERE r.seq = ANY (CAST(:seqs AS bigint[])) ORDER BY r.seq FOR UPDATE OF r SKIP LOCKED)
         UPDATE duehook.{table} r SET {column} = mine.new FROM mine
-         WHERE r.seq = ANY (CAST(:seqs AS bigint[])) AND r.seq = mine.seq AND r.{column} = mine.old""")
+         WHERE r.seq = ANY (CAST(:seqs AS bigint[])) AND r.seq = mine.seq""")
     for part, table, column in ((Part.HEADERS, "endpoints", "headers"), (Part.SECRET, "secrets", "sealed"))
 }
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -13,9 +14,10 @@ from sqlalchemy.event import listens_for, remove
 from app.core import endpoints as core
 from app.core import resealing
 from app.core.endpoints import Wanted
-from app.core.resealing import Part, Resealed, reseal_all
+from app.core.resealing import Resealed, reseal_all
 from app.domain.signing_keys import hmac_secret
 from app.ledger import endpoints, service
+from app.ledger.resealing import Part
 from app.ledger.sealing import Sealer
 from tests.conftest import Connect
 from tests.ledgers import TENANT, row, rows
@@ -270,6 +272,37 @@ def test_the_keys_may_be_a_list_in_the_home(engine: Engine, database_url: str, t
         *("headers_resealed", "1", "secrets_resealed", "1"),
         *("key", AFTER.fingerprints[0], "key_moved", "True"),
     ]
+
+
+def test_owners_who_rotate_and_change_all_the_while_have_their_way_and_nobody_blocks_anybody(engine: Engine) -> None:
+    """Half of them in processes that seal under the old key still. Nothing is retried here: a deadlock would show."""
+    made = [an_endpoint(engine) for _ in range(4)]
+    rounds = 25
+
+    def own(endpoint: int) -> list[str]:
+        live = [SECRET]
+        for number in range(rounds):
+            sealer = BEFORE if number % 2 else BOTH
+            kept = number % 4
+            live = [rotated(engine, endpoint, sealer, timedelta(days=1) if kept else timedelta()), *live[: 5 * kept]]
+            with engine.begin() as connection:
+                core.change(connection, sealer, TENANT, endpoint, {"headers": {"x-token": str(number)}})
+        return live
+
+    with ThreadPoolExecutor(len(made)) as owners:
+        owned = [owners.submit(own, endpoint) for endpoint in made]
+        while not all(each.done() for each in owned):
+            reseal_all(engine, BOTH, lambda _: None)
+    assert reseal_all(engine, BOTH, never).clean
+    for endpoint, its in zip(made, owned, strict=True):
+        assert opened(engine, AFTER, endpoint) == ({"x-token": str(rounds - 1)}, its.result())
+
+
+def test_a_key_that_is_none_of_ours_stays_the_ledger_s(engine: Engine) -> None:
+    """As when another run, with another list, has moved it meanwhile."""
+    with engine.begin() as connection:
+        assert not service.move_key(connection, Sealer([NEW, LOST]).fingerprints)
+    assert fingerprint(engine) == BEFORE.fingerprints[0]
 
 
 def test_a_run_asks_for_a_stretch_at_a_time(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,8 +48,8 @@ THINGS = [
     NewEvent("a", f'"{HIDDEN}"'),
     Event("evt_1", 1, HIDDEN.encode()),
     Sealer([HIDDEN]),
-    NewEndpoint(url=URL, event_types=["*"], headers=HEADERS, secret=SECRET),
-    EndpointChange(url=URL, headers=HEADERS),
+    NewEndpoint.model_validate({"url": URL, "event_types": ["*"], "headers": HEADERS, "secret": SECRET}),
+    EndpointChange.model_validate({"url": URL, "headers": HEADERS}),
     parse(NewEndpoint, b'{"url":"%b","event_types":["*"],"secret":"%b"}' % (URL.encode(), SECRET.encode())),
 ]
 
