@@ -22,7 +22,7 @@ from tests.receivers import Answer, Received, Receiver
 from tests.service import duehook
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # several workers, one after another, on a busy machine
 OLD, NEW = KEY, "a newer key of the tests with 32 characters or more"
 SEALER = Sealer([KEY])
 TOKEN = {"x-token": "what this receiver asks for"}
