@@ -4,6 +4,7 @@ PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
+VERIFIERS := .cache/verifiers
 # Two workers: each has a PostgreSQL and a Valkey of its own.
 PYTEST = $(BIN)/pytest -n 2 --dist worksteal $(ARGS)
 
@@ -14,10 +15,10 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all quick lint format clean
+.PHONY: help demo test test-all verifiers quick lint format clean
 
 help: ## shows this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 demo: $(READY) ## runs the main job on real processes and prints what happened
 	@$(BIN)/duehook demo
@@ -25,7 +26,14 @@ demo: $(READY) ## runs the main job on real processes and prints what happened
 test: lint ## lint, then the whole test suite (ARGS="-k name" picks)
 	@$(PYTEST)
 
-test-all: test ## the same, and what needs Node, Chromium or hours: nothing does yet
+test-all: verifiers test ## the same, and what needs Node.js: the published verifiers of npm, and svix's
+
+verifiers: $(READY) ## installs those verifiers
+	@command -v npm >/dev/null || { echo "npm is missing, run: apt-get install nodejs npm" >&2; exit 1; }
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[verifiers]'
+	@mkdir -p $(VERIFIERS)
+	@cp tests/contract/verifiers/package*.json $(VERIFIERS)
+	@npm ci --prefix $(VERIFIERS) --ignore-scripts --no-audit --no-fund --loglevel=error
 
 quick: $(READY) ## the tests that take no more than moments
 	@$(PYTEST) -m "not slow"
@@ -41,7 +49,7 @@ format: $(READY) ## brings the code into the house's format
 	@$(BIN)/ruff format
 
 clean: ## removes .venv and caches; the services' own .duehook stays
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache $(VERIFIERS) *.egg-info
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # Written last: without it a .venv is half made, by a run that was interrupted, and is made anew.

@@ -24,6 +24,11 @@ Seconds = Annotated[float, Field(gt=0, le=LONGEST)]
 SecondsOrNone = Annotated[float, Field(ge=0, le=LONGEST)]
 
 
+def listed(text: str) -> list[str]:
+    """The parts of a list as it is written in a setting: with commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
 class SettingsError(Exception):
     """The settings don't work; the message is one sentence that says what to change."""
 
@@ -70,7 +75,7 @@ class Settings(BaseSettings):
     @field_validator("secrets_key", "allowed_networks", mode="before")
     @classmethod
     def _a_list(cls, value: object) -> object:
-        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        return listed(value) if isinstance(value, str) else value
 
     @field_validator("home")
     @classmethod

@@ -42,13 +42,13 @@ class _Server(ThreadingHTTPServer):
 
 
 class Receiver:
-    """`answer` decides for each request; everything that came is in `received`."""
+    """`answer` decides for each request; everything that came, and that `verify` did not refuse, is in `received`."""
 
     def __init__(self, secret: str = hmac_secret(b"a secret of the tests' receivers")) -> None:
         self.secret = secret
         self.received: list[Received] = []
         self.answer: Callable[[Received], Answer] = lambda _: Answer()
-        self._webhook = Webhook(secret)
+        self.verify: Callable[[bytes, dict[str, str]], object] = Webhook(secret).verify
         self._server = _Server(("127.0.0.1", 0), self._handler())
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -82,7 +82,7 @@ class Receiver:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
-                receiver._webhook.verify(body, dict(self.headers))
+                receiver.verify(body, dict(self.headers))
                 received = Received(
                     self.headers["webhook-id"],
                     int(self.headers["duehook-attempt"]),

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Generic, TypeVar
 
@@ -31,7 +31,7 @@ class Sent(Generic[Asked]):
     """A body as it was understood, and its members as they were read; `data` is its text."""
 
     asked: Asked
-    members: Mapping[str, object]
+    members: Mapping[str, object] = field(repr=False)
 
     @property
     def data(self) -> str | None:

@@ -27,11 +27,17 @@ Description = Annotated[Text, Field(max_length=1000)]
 class NewEndpoint(Body):
     """Where events go, and which."""
 
-    url: str = Field(description="http or https; a literal address must be public or allowed by setting.")
+    url: str = Field(repr=False, description="http or https; a literal address must be public or allowed by setting.")
     event_types: Patterns = Field(description="Types, prefixes with .*, or *.")
     description: Description | None = None
-    headers: Headers | None = Field(None, description="Sent with every delivery; kept sealed, answered masked.")
-    secret: str | None = Field(None, description="whsec_ (hmac) or whsk_ (ed25519); made when left out.")
+    headers: Headers | None = Field(
+        None, repr=False, description="Sent with every delivery; kept sealed, answered masked."
+    )
+    secret: str | None = Field(
+        None,
+        repr=False,
+        description="whsec_ and base64 of 24 to 64 bytes (hmac), or whsk_ and of 32 (ed25519); made when left out.",
+    )
     signing: Signing = "hmac"
     rate_per_second: Rate | None = None
     max_in_flight: InFlight | None = None
@@ -41,11 +47,15 @@ class NewEndpoint(Body):
 class EndpointChange(Body):
     """What is to be different; what is left out stays. `headers` are replaced as a whole."""
 
-    url: str | None = None
+    url: str | None = Field(None, repr=False)
     event_types: Patterns | None = None
     description: Description | None = None
-    headers: Headers | None = None
-    signing: Signing | None = Field(None, description="Another way brings a new secret; the old ones last a day.")
+    headers: Headers | None = Field(None, repr=False)
+    signing: Signing | None = Field(
+        None,
+        description="Another way brings a new secret, to be read at /v1/endpoints/{id}/secret;"
+        " the old ones sign beside it for a day.",
+    )
     rate_per_second: Rate | None = None
     max_in_flight: InFlight | None = None
     retry_schedule: Schedule | None = None

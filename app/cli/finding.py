@@ -6,7 +6,7 @@ from app import settings as settings_of
 from app.cli.printing import fail, wrong_use
 from app.local import connection
 from app.local.connection import Connection
-from app.local.up.home import SECRETS_KEY
+from app.local.up.home import secrets_key_of
 from app.settings import Settings, SettingsError
 
 
@@ -42,7 +42,6 @@ def _supplied(settings: Settings, running: Connection) -> dict[str, object]:
     supplied: dict[str, object] = {
         name: SecretStr(value) for name, value in known.items() if getattr(settings, name) is None
     }
-    key = settings.home / SECRETS_KEY
-    if not settings.secrets_key and key.exists():
-        supplied["secrets_key"] = [SecretStr(key.read_text())]
+    if not settings.secrets_key:
+        supplied["secrets_key"] = secrets_key_of(settings.home)
     return supplied

@@ -1,9 +1,10 @@
-"""`duehook keys create|list|revoke`."""
+"""`duehook keys create|list|revoke|reencrypt`."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.cli import reencrypt
 from app.cli.finding import find_service
 from app.cli.options import Json
 from app.cli.printing import fail, fields, rfc3339, show_json, show_table, wrong_use
@@ -13,7 +14,8 @@ from app.domain.states import KeyScope
 if TYPE_CHECKING:
     from app.core.keys import ApiKey
 
-app = typer.Typer(help="API keys.", no_args_is_help=True)
+app = typer.Typer(help="API keys, and the rotation of the keys that secrets are sealed under.", no_args_is_help=True)
+app.command(epilog=reencrypt.EPILOG)(reencrypt.reencrypt)
 
 
 @app.command(epilog="Example: duehook keys create acme --operator")

@@ -6,7 +6,7 @@ again, and an outcome of the older one says nothing about it any more.
 
 import secrets as randomness
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -36,11 +36,11 @@ _HOW_FAST = {"rate_per_second", "max_in_flight"}
 class Wanted:
     """An endpoint as its owner asks for it, vetted (`app.core.vetting`); without a secret it gets one."""
 
-    url: str
+    url: str = field(repr=False)
     event_types: Sequence[str]
     description: str | None = None
-    headers: Mapping[str, str] | None = None
-    secret: str | None = None
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
+    secret: str | None = field(default=None, repr=False)
     signing: str = "hmac"
     rate_per_second: float | None = None
     max_in_flight: int | None = None
@@ -52,7 +52,7 @@ class Created:
     """A new endpoint, and what its receiver verifies signatures with."""
 
     endpoint: Endpoint
-    secret: str
+    secret: str = field(repr=False)
 
 
 def create(connection: Connection, sealer: Sealer, tenant: str, wanted: Wanted) -> Created:
@@ -125,7 +125,7 @@ def secret(connection: Connection, sealer: Sealer, tenant: str, seq: int) -> str
 class Rotated:
     """The new secret, and when the last of the old ones stops signing beside it."""
 
-    secret: str
+    secret: str = field(repr=False)
     previous_expires_at: datetime | None
 
 

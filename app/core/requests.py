@@ -50,8 +50,8 @@ class _Target:
     """An endpoint as one revision of it is sent to."""
 
     revision: int
-    url: EndpointUrl
-    headers: tuple[tuple[str, str], ...]
+    url: EndpointUrl = field(repr=False)
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
     keys: tuple[_Key, ...]
     schedule: tuple[float, ...] | None
 
@@ -67,6 +67,7 @@ class _Unusable:
     why: str
 
 
+_NO_SECRET = "the endpoint has no live secret to sign with"
 _NO_ENDPOINT = _Unusable(0, "the endpoint is gone")
 
 
@@ -103,15 +104,19 @@ class Requests:
             target, event = targets.get(claim.endpoint, _NO_ENDPOINT), bodies.get(claim.event)
             if isinstance(target, WrongKeyError):
                 prepared.sealed.append(claim)
-            elif isinstance(target, _Unusable) or event is None:
-                why = target.why if isinstance(target, _Unusable) else "the event is gone"
-                prepared.unsendable.append((claim, why))
+            elif isinstance(target, _Unusable):
+                prepared.unsendable.append((claim, target.why))
+            elif event is None:
+                prepared.unsendable.append((claim, "the event is gone"))
+            elif not (keys := target.live_keys(now)):
+                prepared.unsendable.append((claim, _NO_SECRET))
             else:
-                prepared.sends.append(self._send(claim, target, *event, now))
+                prepared.sends.append(self._send(claim, target, keys, *event, now))
         return prepared
 
-    def _send(self, claim: Claim, target: _Target, event_id: str, body: bytes, now: datetime) -> Send[Request]:
-        keys = target.live_keys(now)
+    def _send(
+        self, claim: Claim, target: _Target, keys: Sequence[_Key], event_id: str, body: bytes, now: datetime
+    ) -> Send[Request]:
         timestamp = int(now.timestamp())
         headers = (
             ("content-type", "application/json"),
@@ -139,10 +144,13 @@ class Requests:
         stale = [seq for seq, revision in wanted.items() if seq not in known or known[seq].revision < revision]
         if not stale:
             return known
+        # The endpoints first: were a rotation to commit in between, the other way round would remember the old
+        # secrets under the new revision, for ever.
+        loaded = endpoints.load(connection, stale)
         secrets = endpoints.secrets(connection, stale)
         read = {
             endpoint.seq: self._target_or_not(endpoint, [each for each in secrets if each.endpoint == endpoint.seq])
-            for endpoint in endpoints.load(connection, stale)
+            for endpoint in loaded
         }
         self._remember({seq: target for seq, target in read.items() if isinstance(target, _Target)})
         return {**known, **read}
@@ -171,7 +179,7 @@ class Requests:
         if isinstance(url, Unacceptable):
             raise ValueError(url.sentence)
         if not secrets:
-            raise ValueError("the endpoint has no live secret to sign with")
+            raise ValueError(_NO_SECRET)
         return _Target(
             endpoint.revision,
             url,

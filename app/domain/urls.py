@@ -8,7 +8,7 @@ they never quote the URL, which is often itself a credential.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NamedTuple
 from urllib.parse import quote
@@ -56,7 +56,7 @@ class EndpointUrl:
     """
 
     origin: Origin
-    target: bytes
+    target: bytes = field(repr=False)
     literal: IPv4Address | IPv6Address | None
 
     @property

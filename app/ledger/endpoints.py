@@ -1,7 +1,7 @@
 """Endpoints: where a tenant's events go, what for, and signed with what."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ class Endpoint:
     seq: int
     id: str
     tenant: str
-    url: str
+    url: str = field(repr=False)
     description: str | None
     event_types: tuple[str, ...]
     headers: bytes | None
@@ -115,14 +115,20 @@ def secrets(connection: Connection, seqs: Sequence[int]) -> list[SealedSecret]:
 
 
 _EXPIRE_SECRETS = text("""/* endpoints.expire_secrets */
-    UPDATE duehook.secrets SET expires_at = least(expires_at, duehook.now() + :overlap) WHERE endpoint = :endpoint
+    WITH ended AS (
+        DELETE FROM duehook.secrets WHERE endpoint = :endpoint AND expires_at <= (SELECT duehook.now()))
+    UPDATE duehook.secrets SET expires_at = least(expires_at, duehook.now() + :overlap)
+     WHERE endpoint = :endpoint AND (expires_at IS NULL OR expires_at > (SELECT duehook.now()))
     RETURNING expires_at""")
 _TOUCH = text("""/* endpoints.touch */
     UPDATE duehook.endpoints SET revision = revision + 1, updated_at = duehook.now() WHERE seq = :endpoint""")
 
 
 def expire_secrets(connection: Connection, endpoint: int, overlap: timedelta) -> datetime | None:
-    """Let the live secrets of a locked endpoint end after `overlap`; returns the latest end, None without any."""
+    """Let the live secrets of a locked endpoint end after `overlap`; returns the latest end, None without any.
+
+    Those that have ended are no use to anybody but a thief, and are deleted.
+    """
     ends = connection.execute(_EXPIRE_SECRETS, {"endpoint": endpoint, "overlap": overlap}).scalars().all()
     return max(ends, default=None)
 

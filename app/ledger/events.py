@@ -1,7 +1,7 @@
 """Events: immutable bytes, fanned out to endpoints once, when they are made or when their time comes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +13,7 @@ class NewEvent:
     """What a producer asks for. `due_at` or `delay_seconds` or neither (now); `request` is that as it was sent."""
 
     type: str
-    data: str
+    data: str = field(repr=False)
     key: str | None = None
     due_at: datetime | None = None
     delay_seconds: float | None = None
@@ -28,8 +28,8 @@ class Event:
     id: str
     type: str
     key: str | None
-    data: str
-    request: str | None
+    data: str = field(repr=False)
+    request: str | None = field(repr=False)
     due_at: datetime
     created_at: datetime
     fanned_out_at: datetime | None

@@ -42,6 +42,17 @@ def check_keys(connection: Connection, fingerprints: Sequence[str]) -> None:
         )
 
 
+_MOVE_KEY = text("""/* service.move_key */
+    UPDATE duehook.service SET key_fingerprint = :first
+     WHERE key_fingerprint <> :first AND key_fingerprint = ANY (CAST(:ours AS text[]))""")
+
+
+def move_key(connection: Connection, fingerprints: Sequence[str]) -> bool:
+    """Make our first key the one that every process must have from now on; whether it was another of ours."""
+    parameters = {"first": fingerprints[0], "ours": list(fingerprints)}
+    return connection.execute(_MOVE_KEY, parameters).rowcount == 1
+
+
 _UPDATE = text("""/* service.update */
     UPDATE duehook.service SET horizon = :horizon, max_event_bytes = :max_event_bytes, max_age = :max_age
      WHERE (horizon, max_event_bytes, max_age) IS DISTINCT FROM (:horizon, :max_event_bytes, :max_age)""")

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -34,7 +34,7 @@ class Event:
 
     id: str
     attempt: int | None
-    body: bytes
+    body: bytes = field(repr=False)
 
     @cached_property
     def members(self) -> dict[str, Any]:

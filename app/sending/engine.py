@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import uvloop
@@ -30,8 +30,8 @@ class Send(Generic[T]):
     subject: T
     endpoint: int
     origin: Origin
-    head: bytes
-    body: bytes
+    head: bytes = field(repr=False)
+    body: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

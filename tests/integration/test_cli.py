@@ -40,6 +40,7 @@ COMMANDS = [
     ["keys", "create"],
     ["keys", "list"],
     ["keys", "revoke"],
+    ["keys", "reencrypt"],
 ]
 Done = subprocess.CompletedProcess[str]
 Quick = Callable[..., Done]

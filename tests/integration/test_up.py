@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import psycopg
 import pytest
 import redis
@@ -242,3 +243,29 @@ def test_what_can_t_work_is_refused_in_one_sentence(
     assert (refused.returncode, refused.stderr.count("\n")) == (code, 1), refused.stderr
     assert refused.stderr.startswith(sentence)
     assert not left_of(tmp_path / "home")
+
+
+def test_its_secrets_key_is_rotated_by_a_list_in_the_home(tmp_path: Path) -> None:
+    """As the help of `duehook keys reencrypt` says, with the pauses that one machine allows itself."""
+    home = tmp_path / "home"
+    new, kept = "a newer key of this home with 32 characters or more", home / "secrets.key"
+    with running(home) as up:
+        at = f"{up.connection['api_url']}/v1/endpoints"
+        client = httpx.Client(headers={"Authorization": f"Bearer {up.connection['api_key']}"}, timeout=30)
+        made = client.post(at, json={"url": "https://shop.example/", "event_types": ["*"], "headers": {"x-a": "1"}})
+        assert made.status_code == 201, made.text
+    kept.write_text(f"{new}, {kept.read_text()}\n")
+    with running(home):
+        first, again = (duehook("keys", "reencrypt", "--json", home=home) for _ in range(2))
+    assert (first.returncode, again.returncode) == (0, 0), first.stderr + again.stderr
+    counts = [
+        tuple(json.loads(each.stdout)[name] for name in ("headers_resealed", "secrets_resealed", "key_moved"))
+        for each in (first, again)
+    ]
+    assert counts == [(1, 1, True), (0, 0, False)]
+    kept.write_text(new)
+    with running(home) as up:
+        at = f"{up.connection['api_url']}/v1/endpoints/{made.json()['id']}"
+        assert client.get(f"{at}/secret").json() == {"secret": made.json()["secret"]}
+        assert client.get(at).json()["headers"] == {"x-a": "********"}
+    client.close()

@@ -9,7 +9,7 @@ from app.local import connection
 from app.local.access import kept_password
 from app.local.services import LocalServices
 from app.local.up.logs import bound
-from app.settings import Settings
+from app.settings import Settings, listed
 
 FLOWER_USER = "duehook"
 SECRETS_KEY = "secrets.key"
@@ -30,6 +30,12 @@ def bound_logs(home: Path) -> None:
         bound(log)
 
 
+def secrets_key_of(home: Path) -> list[SecretStr]:
+    """The keys that the home keeps, a list as in the setting; none where none were made yet."""
+    path = home / SECRETS_KEY
+    return [SecretStr(key) for key in listed(path.read_text())] if path.exists() else []
+
+
 def complete(settings: Settings, services: LocalServices) -> Settings:
     """The settings as every process of this run gets them: what was not given, the home supplies."""
     home = services.home
@@ -39,7 +45,8 @@ def complete(settings: Settings, services: LocalServices) -> Settings:
         "broker_url": SecretStr(services.broker_url),
     }
     if not settings.secrets_key:
-        supplied["secrets_key"] = [SecretStr(kept_password(home / SECRETS_KEY))]
+        kept_password(home / SECRETS_KEY)
+        supplied["secrets_key"] = secrets_key_of(home)
     if settings.flower_login is None:
         supplied["flower_login"] = SecretStr(f"{FLOWER_USER}:{kept_password(home / 'flower.password')}")
     return settings.model_copy(update=supplied)
