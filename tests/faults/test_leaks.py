@@ -6,11 +6,13 @@ A secret, a payload and a webhook URL are planted as canaries; only what an owne
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import psycopg
@@ -80,8 +82,11 @@ def loud() -> Iterator[Loud]:
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with running_up(tmp_path_factory.mktemp("leaks") / "home", **SETTINGS) as service:
+    home = tmp_path_factory.mktemp("leaks") / "home"
+    with running_up(home, **SETTINGS) as service:
         yield service
+    written = {log.name: log.read_bytes() for log in (home / "logs").iterdir()}
+    nothing_in(written, ())  # nor when all of it drains and stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,5 +385,13 @@ def test_no_problem_says_a_value_again_that_it_refuses(up: Up, run: Run, exact: 
             assert 400 <= answer.status_code < 500, (method, path, answer.text)
             assert answer.headers["content-type"] == "application/problem+json"
             answers[f"{number} {method} {path.split('?')[0]}"] = answer.content
+    answers["what is no HTTP"] = say_to(up.connection["api_url"], f"{MARK}\r\n{MARK}: {MARK}\r\n\r\n".encode())
     nothing_in(answers, exact)
     nothing_in(logs(up), exact)
+
+
+def say_to(url: str, raw: bytes) -> bytes:
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+        connection.sendall(raw)
+        return connection.recv(65536)
