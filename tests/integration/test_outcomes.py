@@ -354,3 +354,21 @@ def test_what_a_body_does_after_a_readable_head_changes_nothing(
     delivery = sent_once(engine, dispatching(), f"http://127.0.0.1:{scripted.port}/")
     assert delivery["status"] == "delivered"
     assert rows(engine, "SELECT excerpt FROM duehook.attempts") == [b"cut"]
+
+
+@pytest.mark.parametrize("value", ["a\r\nx-evil: b", "secret \u20ac", "a\0"])
+def test_an_endpoint_whose_header_can_t_be_sent_harms_no_other(
+    value: str, engine: Engine, dispatching: Dispatching, scripted: Scripted, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Somebody has written it past the API, with the key. Both deliveries are claimed in one go."""
+    scripted.script = [OK]
+    url = f"http://127.0.0.1:{scripted.port}/"
+    damaged = subscribe(engine, url, headers=Sealer([KEY]).seal_headers({"x-token": value}))
+    sound = subscribe(engine, url)
+    (event,) = some_events(engine)
+    dispatching().deliver(deliveries_of(engine, event))
+    wait_until(lambda: sorted(rows(engine, "SELECT status FROM duehook.deliveries")) == ["dead", "delivered"])
+    assert row(engine, "dead_letters", "endpoint", damaged)["reason"] == "poison"
+    assert row(engine, "deliveries", "endpoint", sound)["status"] == "delivered"
+    errors = rows(engine, "SELECT error FROM duehook.attempts WHERE outcome = 'unreached'")
+    assert not any("u20ac" in ascii(each) for each in (*errors, *capfd.readouterr()))
