@@ -48,7 +48,7 @@ def configure(settings: Settings) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level)
     sys.excepthook = _uncaught
-    threading.excepthook = lambda args: _uncaught(args.exc_type, args.exc_value, args.exc_traceback)
+    threading.excepthook = _uncaught_in_thread
 
 
 def _tell_exception(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
@@ -69,8 +69,13 @@ def _cut_asyncio_short(_: WrappedLogger, __: str, event: EventDict) -> EventDict
     return event
 
 
-def _uncaught(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
-    if error is None or issubclass(kind, (KeyboardInterrupt, SystemExit)):
-        sys.__excepthook__(kind, error or kind(), trace)
+def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if isinstance(error, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
     else:
         log.critical("uncaught", exc_info=error)
+
+
+def _uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):  # the end of a thread, no error
+        _uncaught(args.exc_type, args.exc_value, args.exc_traceback)

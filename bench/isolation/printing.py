@@ -54,8 +54,8 @@ def _cores(report: Report) -> Table:
 
 def _parked(parked: Parked) -> Table:
     settled = "never settled" if parked.settled_after is None else f"settled after {parked.settled_after:g} s"
-    title = f"CPU seconds of {parked.idle:g} s, {parked.deliveries:,} due to the hanging endpoint, {settled}"
+    title = f"{parked.deliveries:,} due to the hanging endpoint, {settled}"
     table = table_of(title, "without", "with")
     for group, used in parked.without.items():
-        table.add_row(group, f"{used:.2f}", f"{parked.beside[group]:.2f}")
+        table.add_row(f"CPU seconds in {parked.idle:g} s: {group}", f"{used:.2f}", f"{parked.beside[group]:.2f}")
     return table

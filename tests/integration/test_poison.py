@@ -101,6 +101,12 @@ def test_a_lost_database_is_not_poison(engine: Engine) -> None:
     assert not rows(engine, "SELECT * FROM duehook.poison_messages")
 
 
+def test_what_is_raised_is_told_although_its_record_can_t_be_made() -> None:
+    away = connect_engine("postgresql://127.0.0.1:9/nowhere", application_name="test")
+    with pytest.raises(FailedError, match=r"^ZeroDivisionError$"), raised_by(away, Lane.DELIVERY, DELIVER, [[1], [1]]):
+        _ = 1 / 0
+
+
 def test_a_full_pool_is_not_poison(engine: Engine, database_url: str) -> None:
     small = connect_engine(database_url, application_name="test", pool_size=1, pool_timeout=0.05)
     with small.connect(), pytest.raises(FailedError), raised_by(engine, Lane.DELIVERY, DELIVER, [[1], [1]]):

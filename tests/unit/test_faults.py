@@ -97,9 +97,10 @@ try:
 except ValueError as error:
     structlog.get_logger("ours").error("failed", exc_info=error)
 structlog.get_logger("ours").error("nothing", exc_info=True)
-thread = threading.Thread(target=fall)
-thread.start()
-thread.join()
+for target in (fall, sys.exit):
+    thread = threading.Thread(target=target)
+    thread.start()
+    thread.join()
 asyncio.run(forgotten())
 fall()
 """
