@@ -7,6 +7,7 @@ from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
@@ -22,6 +23,9 @@ SHORTEST_KEY = 32
 LONGEST = 10 * 366 * 24 * 3600.0
 Seconds = Annotated[float, Field(gt=0, le=LONGEST)]
 SecondsOrNone = Annotated[float, Field(ge=0, le=LONGEST)]
+
+
+_ESCAPED = "with @ / ? # ; in the password written as %40 %2F %3F %23 %3B"
 
 
 def listed(text: str) -> list[str]:
@@ -112,6 +116,8 @@ class Settings(BaseSettings):
         }[str(info.field_name)]
         if value is not None and not value.get_secret_value().startswith(schemes):
             raise ValueError(f"use a URL that begins with {schemes[0]}")
+        if value is not None and not all(map(_is_clear, value.get_secret_value().split(";"))):
+            raise ValueError(f"write it as {schemes[0]}user:password@host:port/name, {_ESCAPED}")
         return value
 
     @cached_property
@@ -168,6 +174,18 @@ class Settings(BaseSettings):
             raise SettingsError(
                 f"DUEHOOK_API_PORT and DUEHOOK_FLOWER_PORT are both {self.api_port}: give Flower another port"
             )
+
+
+def _is_clear(url: str) -> bool:
+    """Whether everybody reads it alike. A password with a bare `@` or `/` ends too early: its rest becomes a host or
+    a port, which errors name, in logs.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    return bool(parts.scheme) and ("@" not in url or (url.count("@") == 1 and "@" in parts.netloc))
 
 
 def load(**given: object) -> Settings:

@@ -58,9 +58,9 @@ class Receiver:
         """Of the process."""
         return self._popen.pid
 
-    def url(self, number: int) -> str:
-        """The URL of one of its hooks; numbers that follow each other are on different hosts."""
-        return f"http://{sink.HOSTS[number % len(sink.HOSTS)]}:{self._port}/hooks/{number}"
+    def url(self, number: int, manner: str = "hooks") -> str:
+        """The URL of one of its hooks, as it is to answer; numbers that follow each other are on different hosts."""
+        return f"http://{sink.HOSTS[number % len(sink.HOSTS)]}:{self._port}/{manner}/{number}"
 
     def received(self, wanted: Collection[str]) -> Received:
         """What came since the last call, as far as it is one of these events."""

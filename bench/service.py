@@ -36,6 +36,11 @@ class Service:
         """In order, what is in the air is ended; a repeat does nothing."""
         drain(self._children, STAGES, say=print, hurried=lambda: False)
 
+    def kill(self) -> None:
+        """At once, whatever is in the air; a repeat does nothing."""
+        for child in self._children:
+            child.kill()
+
     @property
     def pids(self) -> dict[str, list[int]]:
         """Of the latest start, by role."""

@@ -1,5 +1,6 @@
 """A receiver that answers 200 to everything, as cheaply as asyncio can: it must not be what a benchmark measures.
 
+What is sent to `/slow/…` is answered after ten seconds, what is sent to `/hanging/…` never.
 `python -m bench.sink PORT [FILE]` listens on twenty loopback addresses. On SIGUSR1, and when it ends, it writes what
 arrived since the last time to FILE, one line per request: `webhook-id`, `duehook-delivery-id` and when its first byte
 came (seconds since 1970).
@@ -16,6 +17,7 @@ from typing import cast
 import uvloop
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+SLOW_SECONDS = 10.0
 HOSTS = tuple(f"127.0.0.{number}" for number in range(1, 21))
 arrivals: list[tuple[bytes, bytes, float]] = []
 
@@ -39,7 +41,13 @@ class Sink(asyncio.Protocol):
                 return
             self._buffer = self._buffer[end + 4 + length :]
             arrivals.append((_header(head, b"webhook-id"), _header(head, b"duehook-delivery-id"), self._began))
+            self._answer(head)
+
+    def _answer(self, head: bytes) -> None:
+        if head.startswith(b"POST /hooks/"):
             self._transport.write(ANSWER)
+        elif head.startswith(b"POST /slow/"):
+            asyncio.get_running_loop().call_later(SLOW_SECONDS, self._transport.write, ANSWER)
 
 
 def _header(head: bytes, name: bytes) -> bytes:

@@ -16,10 +16,14 @@ EXPIRED = "reservation.expired"
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """An endpoint of a tenant wants one type of event, and no other endpoint of that tenant does."""
+    """An endpoint of a tenant wants one type of event, and no other endpoint of that tenant does.
+
+    `manner` is how it answers: at once (`hooks`), after ten seconds (`slow`), never (`hanging`).
+    """
 
     tenant: str
     type: str
+    manner: str = "hooks"
 
 
 def orders(number: int, tenant: str = TENANT) -> list[Subscription]:
@@ -39,7 +43,8 @@ def subscribe(database_url: str, key: str, receiver: Receiver, wanted: Sequence[
     try:
         with engine.begin() as connection:
             for place, each in enumerate(wanted):
-                made = endpoints.insert(connection, each.tenant, url=receiver.url(place), event_types=[each.type])
+                url = receiver.url(place, each.manner)
+                made = endpoints.insert(connection, each.tenant, url=url, event_types=[each.type])
                 endpoints.add_secret(connection, made.seq, sealer.seal(hmac_secret(secrets.token_bytes(32))))
     finally:
         engine.dispose()

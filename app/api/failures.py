@@ -1,6 +1,5 @@
 """Every exception that ends a request, and the problem that it is to the client."""
 
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api import problems
 from app.api.problems import Flaw, ProblemError, invalid, respond
+from app.domain.faults import kinds, places
 from app.ledger.database import is_lost, sqlstate
 from app.ledger.sealing import WrongKeyError
 
@@ -89,10 +89,7 @@ def _unavailable(detail: str) -> ProblemError:
 
 
 def _of_fault(scope: Scope, error: Exception) -> ProblemError:
-    """Logged by its type and its place only: the words of an exception may hold a payload or a URL."""
-    frames = traceback.extract_tb(error.__traceback__)[-12:]
-    where = [f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in frames]
-    log.error("request_failed", method=scope["method"], path=_path(scope), error=type(error).__name__, where=where)
+    log.error("request_failed", method=scope["method"], path=_path(scope), error=kinds(error), where=places(error))
     return ProblemError(problems.BROKEN, "the service has a fault, which it has logged")
 
 

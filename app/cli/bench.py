@@ -1,4 +1,4 @@
-"""`duehook bench` and `duehook bench recovery`."""
+"""`duehook bench`, `duehook bench recovery` and `duehook bench isolation`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -52,3 +52,20 @@ def recovery(
     from bench.recovery.plan import QUICK, Plan
 
     run(QUICK if quick else Plan(expiries=expiries, deliveries=deliveries), json=json, plot=plot)
+
+
+@app.command(epilog="Example: duehook bench isolation --rounds 5 --parked 0 --json isolation.json")
+def isolation(
+    rounds: Annotated[int, typer.Option(min=1, help="Each measures with and without; figures are medians.")] = 3,
+    seconds: Annotated[float, typer.Option(min=1, max=600, help="That each of the two takes.")] = 20.0,
+    parked: Annotated[
+        int, typer.Option(min=0, help="Deliveries to an endpoint that hangs; 0 leaves it out.")
+    ] = 100_000,
+    quick: Annotated[bool, typer.Option("--quick", help="A few of everything, to see that it works.")] = False,
+    json: Figures = None,
+) -> None:
+    """Measure what a slow endpoint and one that hangs cost the others."""
+    from bench.isolation.main import run
+    from bench.isolation.plan import QUICK, Plan
+
+    run(QUICK if quick else Plan(rounds=rounds, seconds=seconds, parked=parked), json=json)

@@ -12,12 +12,13 @@ import structlog
 from sqlalchemy import Engine
 
 from app.core.threads import start_vital
+from app.domain.faults import kinds
 from app.domain.redaction import redact
 from app.ledger import poison
 from app.ledger.database import UNDONE, cause_of, in_transaction, is_lost
 from app.ledger.poison import PoisonReason
 
-__all__ = ["Keeper", "Poison", "PoisonReason", "raised_by"]
+__all__ = ["FailedError", "Keeper", "Poison", "PoisonReason", "raised_by"]
 
 log = structlog.get_logger("duehook.poison")
 MOST_KEPT = 4096  # bytes of a message
@@ -34,6 +35,10 @@ class Poison:
     error: str
     raw: bytes
     task: str | None = None
+
+
+class FailedError(Exception):
+    """A task raised; only the kinds of what it was are told, for Celery and Flower show all of this to anybody."""
 
 
 class Keeper:
@@ -70,21 +75,28 @@ class Keeper:
 
 @contextmanager
 def raised_by(engine: Engine, lane: str, task: str, args: Sequence[Sequence[int]]) -> Iterator[None]:
-    """Record what is raised inside, and let it go on.
+    """Record what is raised inside, and raise a `FailedError` in its place: Celery logs that and shows it to Flower.
 
     A lost database is not poison. Neither is it a loss when the record can't be made for that reason: the ids' outbox
     rows come up again, and what raised raises again.
     """
     try:
         yield
-    except Exception as error:
-        if isinstance(error, UNDONE) and is_lost(error):
-            raise
-        raw = json.dumps({"task": task, "args": args}).encode()
-        found = Poison(lane, PoisonReason.RAISED, f"{type(error).__name__}: {error}", raw, task)
-        _tell(found)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it goes on without its words
+        if not (isinstance(error, UNDONE) and is_lost(error)):
+            _keep_raised(engine, lane, task, args, error)
+        raise FailedError(kinds(error)) from None
+
+
+def _keep_raised(engine: Engine, lane: str, task: str, args: Sequence[Sequence[int]], error: Exception) -> None:
+    raw = json.dumps({"task": task, "args": args}).encode()
+    found = Poison(lane, PoisonReason.RAISED, kinds(error), raw, task)
+    log.error("task_raised", task=task, exc_info=error)
+    _tell(found)
+    try:
         _record(engine, found)
-        raise
+    except UNDONE as undone:
+        log.warning("poison_not_recorded", error=cause_of(undone))
 
 
 def _tell(found: Poison) -> None:

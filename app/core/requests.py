@@ -170,9 +170,10 @@ class Requests:
         except WrongKeyError as error:
             log.error("endpoint_sealed_under_another_key", endpoint=endpoint.id)
             return error
+        except UnicodeError:  # which quotes what it can't read or write
+            return _unusable(endpoint, "the endpoint's secret or a header holds characters that can't be sent")
         except ValueError as error:
-            log.error("endpoint_unusable", endpoint=endpoint.id, error=str(error))
-            return _Unusable(endpoint.revision, str(error))
+            return _unusable(endpoint, str(error))
 
     def _target(self, endpoint: Endpoint, secrets: Sequence[SealedSecret]) -> _Target:
         url = parse_url(endpoint.url)
@@ -180,10 +181,12 @@ class Requests:
             raise ValueError(url.sentence)
         if not secrets:
             raise ValueError(_NO_SECRET)
+        headers = tuple(self._sealer.open_headers(endpoint.headers).items())
+        request_head(url, headers, 0)  # raises now, for this endpoint alone, what every request to it would raise
         return _Target(
             endpoint.revision,
             url,
-            tuple(self._sealer.open_headers(endpoint.headers).items()),
+            headers,
             tuple(
                 _Key(
                     public_id("key", secret.seq),
@@ -194,3 +197,8 @@ class Requests:
             ),
             endpoint.retry_schedule,
         )
+
+
+def _unusable(endpoint: Endpoint, why: str) -> _Unusable:
+    log.error("endpoint_unusable", endpoint=endpoint.id, error=why)
+    return _Unusable(endpoint.revision, why)

@@ -160,3 +160,45 @@ def test_a_refusal_does_not_repeat_a_secret(monkeypatch: pytest.MonkeyPatch, nam
 
 def test_one_port_for_two_servers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "both 8400" in refusal(monkeypatch, DUEHOOK_API_PORT="8400", DUEHOOK_FLOWER_PORT="8400")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://duehook:hunter2@ss@host/db",
+        "postgresql://duehook:hun/ter2@host/db",
+        "postgresql://duehook:hun#ter2@host/db",
+        "postgresql://duehook:hun?ter2@host/db",
+        "postgresql://duehook:hunter2@host:hunter2/db",
+        "postgresql://duehook:hun[ter2@host/db",
+        "redis://:hunter2@ss@host/0",
+        "redis://:hun/ter2@host/0",
+        "redis://:hun;ter2@host/0",
+        "redis://:a@host/0;redis://:hun/ter2@host/0",
+        "amqp://duehook:hun/ter2@host//",
+    ],
+)
+def test_a_url_whose_password_is_not_escaped_is_refused_without_a_piece_of_it(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    name = "DUEHOOK_DATABASE_URL" if url.startswith("postgresql") else "DUEHOOK_BROKER_URL"
+    why = refusal(monkeypatch, **{name: url})
+    assert why.startswith(f"{name} is not right: write it as ")
+    assert why.endswith("user:password@host:port/name, with @ / ? # ; in the password written as %40 %2F %3F %23 %3B")
+    assert "hun" not in why and "ter2" not in why
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://host/db",
+        "postgresql:///db?host=/run/postgresql",
+        "postgresql://duehook:%40%2F:a@[::1]:5432/db?sslmode=require",
+        "postgresql+psycopg://duehook@host/db",
+    ],
+)
+def test_a_url_that_everybody_reads_alike_is_taken(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("DUEHOOK_DATABASE_URL", url)
+    monkeypatch.setenv("DUEHOOK_BROKER_URL", "redis://:a@one:6379/0;redis://:b@two:6379/0")
+    settings = load()
+    assert settings.database_url and settings.database_url.get_secret_value() == url
