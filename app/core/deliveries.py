@@ -13,9 +13,10 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from app.core.sets import PAUSE, Looked, look
+from app.domain.identity import public_id
 from app.domain.states import DeliveryStatus
 from app.domain.wakeups import Answer
-from app.ledger import deliveries
+from app.ledger import deliveries, suspects
 from app.ledger.database import in_transaction, is_impatient, is_lost
 from app.ledger.deliveries import Claim, Ending
 
@@ -37,6 +38,7 @@ class Room:
     total: int
     each: int
     of: Mapping[int, int] = field(default_factory=dict)
+    suspects: int = 0  # of those that only a child process may send
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class Claimed:
     claims: Sequence[Claim]
     looked: Looked
 
+
+SUSPECTED = timedelta(seconds=5)  # until a suspect is looked at again, by a worker that may have a child for it
 
 # Of those that found no room (their endpoints by id), who goes back, and for how long; the others wait here.
 TurnAway = Callable[[Mapping[int, int]], Mapping[int, timedelta]]
@@ -75,13 +79,17 @@ def claim(engine: Engine, ids: Sequence[int], terms: Terms, room: Room, turn_awa
             room=room.total - elsewhere,
             room_each=room.each,
             room_of=room.of,
+            room_suspects=room.suspects,
         )
         claims.update((each.delivery, each) for each in taken)
         pauses.update(turn_away(crowded))
+        pauses.update({each: SUSPECTED for each, answer in answers.items() if answer is Answer.SUSPECT})
         return answers | {each: Answer.WAITING for each in crowded if each not in pauses}
 
     looked = look(engine, ids, act, lambda each: pauses.get(each, PAUSE))
-    return Claimed([claims[each] for each, answer in looked.answers.items() if answer is Answer.TAKEN], looked)
+    for each in looked.of(Answer.POISONED):
+        log.error("poisoned", delivery=public_id("dlv", each))
+    return Claimed([claims[each] for each in looked.of(Answer.TAKEN)], looked)
 
 
 def record(engine: Engine, endings: Sequence[Ending], *, max_age: timedelta) -> dict[int, DeliveryStatus]:
@@ -134,3 +142,11 @@ def give_back(engine: Engine, claims: Iterable[Claim], *, after: timedelta = tim
         ]
 
     return in_transaction(engine, work)
+
+
+def abandon(engine: Engine, claim: Claim, *, after: timedelta) -> bool:
+    """End a claim whose sender has died, as the end of its lease would; whether it was still his. A repeat is not."""
+    return in_transaction(
+        engine,
+        lambda connection: suspects.abandon(connection, claim.delivery, token=claim.token, after=after),
+    )

@@ -15,6 +15,7 @@ from app.ledger.database import in_transaction, is_impatient, is_lost
 
 log = structlog.get_logger("duehook.core")
 PAUSE = timedelta(seconds=1)
+LATER = frozenset({Answer.EARLY, Answer.LOCKED, Answer.NO_ROOM, Answer.SUSPECT})  # looked at again after a pause
 
 
 @dataclass(slots=True)
@@ -26,6 +27,10 @@ class Looked:
 
     answers: dict[int, Answer] = field(default_factory=dict)
     again: list[int] = field(default_factory=list)
+
+    def of(self, answer: Answer) -> list[int]:
+        """The ids that got this answer."""
+        return [each for each, given in self.answers.items() if given is answer]
 
 
 Act = Callable[[Connection, Sequence[int]], dict[int, Answer]]
@@ -59,7 +64,7 @@ def look(engine: Engine, ids: Sequence[int], act: Act, pause_of: Callable[[int],
 
 def _look(connection: Connection, ids: Sequence[int], act: Act, pause_of: Callable[[int], timedelta]) -> Looked:
     answers = act(connection, ids)
-    later = [each for each, answer in answers.items() if answer in (Answer.EARLY, Answer.LOCKED, Answer.NO_ROOM)]
+    later = [each for each, answer in answers.items() if answer in LATER]
     seen: set[int] = set()
     for pause, some in groupby(sorted(later, key=pause_of), key=pause_of):
         seen.update(outbox.look_sooner(connection, list(some), pause))

@@ -8,6 +8,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from app.domain.states import DeadReason, DeliveryStatus, Outcome
+from app.domain.suspicion import POISON_AFTER, SUSPECTED_AFTER
 from app.domain.wakeups import Answer
 
 
@@ -22,14 +23,18 @@ class Claim:
     revision: int
     attempt: int
     step: int
+    abandoned: int = 0  # claims in a row before this one that ended without a record
 
 
 # Decided in one statement over rows that nobody else can change: those that somebody holds are passed over.
-# `due` are the rows that may be taken; room first by endpoint, then over all, the longest due first.
+# `due` are the rows that may be taken; room first by endpoint, then over all, the longest due first. A `suspect` is
+# one too, with room of its own; it takes of its endpoint's what the others leave.
 _CLAIM = text("""/* deliveries.claim */
     WITH seen AS MATERIALIZED (
         SELECT d.id, d.event, d.endpoint, d.status, d.attempt, d.step, d.claimed_at, d.next_attempt_at,
-               d.lease_until, d.age_from, d.cancel_requested, e.revision, e.max_in_flight, e.status AS endpoint_status,
+               d.lease_until, d.age_from, d.cancel_requested,
+               d.abandoned + CASE d.status WHEN 'leased' THEN 1 ELSE 0 END AS abandoned,
+               e.revision, e.max_in_flight, e.status AS endpoint_status,
                e.deleted_at IS NOT NULL AS endpoint_deleted
           FROM duehook.deliveries d JOIN duehook.endpoints e ON e.seq = d.endpoint
          WHERE d.id = ANY (CAST(:ids AS bigint[]))
@@ -40,39 +45,44 @@ _CLAIM = text("""/* deliveries.claim */
                 WHEN status = 'leased' AND lease_until > at THEN 'held'
                 WHEN cancel_requested OR endpoint_deleted THEN 'cancelled'
                 WHEN age_from + :max_age <= at THEN 'buried'
+                WHEN abandoned >= :poison THEN 'poisoned'
                 WHEN status = 'scheduled' AND next_attempt_at > at THEN 'early'
                 WHEN endpoint_status = 'disabled' THEN 'disabled'
+                WHEN abandoned >= :suspected THEN 'suspect'
                 ELSE 'due' END AS judgement
           FROM seen s, (SELECT duehook.now() AS at OFFSET 0) clock),
     queued AS (
         SELECT j.*, coalesce(r.free, j.max_in_flight, :room_each) AS free,
-               row_number() OVER (PARTITION BY judgement, j.endpoint ORDER BY next_attempt_at, id) AS place
+               row_number() OVER (PARTITION BY judgement IN ('due', 'suspect'), j.endpoint
+                                  ORDER BY judgement = 'suspect', next_attempt_at, id) AS place
           FROM judged j LEFT JOIN unnest(CAST(:endpoints AS bigint[]), CAST(:frees AS integer[])) AS r(endpoint, free)
             ON r.endpoint = j.endpoint),
     answered AS MATERIALIZED (
-        SELECT q.*, CASE WHEN judgement <> 'due' THEN judgement
+        SELECT q.*, CASE WHEN judgement NOT IN ('due', 'suspect') THEN judgement
+                         WHEN judgement = 'suspect' AND :room_suspects = 0 THEN 'suspect'
                          WHEN place > free OR row_number() OVER (
-                            PARTITION BY judgement, place > free ORDER BY next_attempt_at, id) > :room THEN 'no_room'
+                            PARTITION BY judgement, place > free ORDER BY next_attempt_at, id)
+                            > CASE judgement WHEN 'due' THEN :room ELSE :room_suspects END THEN 'no_room'
                          ELSE 'taken' END AS answer
           FROM queued q),
     changed AS (
         UPDATE duehook.deliveries d
-           SET status = CASE a.answer WHEN 'taken' THEN 'leased' WHEN 'buried' THEN 'dead' ELSE 'cancelled' END,
+           SET status = CASE a.answer WHEN 'taken' THEN 'leased' WHEN 'cancelled' THEN 'cancelled' ELSE 'dead' END,
                attempt = d.attempt + CASE a.answer WHEN 'taken' THEN 1 ELSE 0 END,
-               abandoned = d.abandoned + CASE d.status WHEN 'leased' THEN 1 ELSE 0 END,
+               abandoned = a.abandoned,
                token = CASE a.answer WHEN 'taken' THEN CAST(:token AS uuid) END,
                claimed_at = CASE a.answer WHEN 'taken' THEN now.at END,
                lease_until = CASE a.answer WHEN 'taken' THEN now.at + :lease END,
-               reason = CASE a.answer WHEN 'buried' THEN 'age_exhausted' END,
+               reason = CASE a.answer WHEN 'buried' THEN 'age_exhausted' WHEN 'poisoned' THEN 'poison' END,
                parked = false, updated_at = now.at
           FROM answered a, (SELECT duehook.now() AS at OFFSET 0) now
          WHERE d.id = ANY (CAST(:ids AS bigint[])) AND d.id = a.id
-           AND a.answer IN ('taken', 'buried', 'cancelled')),
+           AND a.answer IN ('taken', 'buried', 'poisoned', 'cancelled')),
     abandoned AS (
         INSERT INTO duehook.attempts (delivery, number, outcome, started_at)
         SELECT id, attempt, 'abandoned', claimed_at FROM answered
-         WHERE status = 'leased' AND answer IN ('taken', 'buried', 'cancelled'))
-    SELECT id, answer, event, endpoint, revision, attempt + 1 AS attempt, step FROM answered""")
+         WHERE status = 'leased' AND answer IN ('taken', 'buried', 'poisoned', 'cancelled'))
+    SELECT id, answer, event, endpoint, revision, attempt + 1 AS attempt, step, abandoned FROM answered""")
 
 _EXISTING = text("/* deliveries.existing */ SELECT id FROM duehook.deliveries WHERE id = ANY (CAST(:ids AS bigint[]))")
 
@@ -87,6 +97,7 @@ def claim(
     room: int,
     room_each: int,
     room_of: Mapping[int, int],
+    room_suspects: int = 0,
 ) -> tuple[list[Claim], dict[int, Answer], dict[int, int]]:
     """Claim those of `ids` that are due and have room; the second value answers for every id.
 
@@ -95,7 +106,8 @@ def claim(
     `room` bounds the claims of this call, `room_each` those of one endpoint unless its own limit or `room_of` say
     otherwise. A
     lapsed lease is claimed anew: the abandoned one becomes an attempt without an outcome of its own, the step
-    stays. A repeat finds its own lease and answers `held`.
+    stays. A repeat finds its own lease and answers `held`. What was abandoned too often in a row is a suspect, whose
+    claims `room_suspects` bounds, and in the end a dead letter.
     """
     parameters = {
         "ids": list(ids),
@@ -106,11 +118,14 @@ def claim(
         "room_each": room_each,
         "endpoints": list(room_of),
         "frees": list(room_of.values()),
+        "room_suspects": room_suspects,
+        "suspected": SUSPECTED_AFTER,
+        "poison": POISON_AFTER,
     }
     rows = connection.execute(_CLAIM, parameters).all()
     answers = {row.id: Answer(row.answer) for row in rows}
     claims = [
-        Claim(row.id, token, row.event, row.endpoint, row.revision, row.attempt, row.step)
+        Claim(row.id, token, row.event, row.endpoint, row.revision, row.attempt, row.step, row.abandoned)
         for row in rows
         if row.answer == Answer.TAKEN
     ]
