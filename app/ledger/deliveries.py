@@ -48,21 +48,20 @@ _CLAIM = text("""/* deliveries.claim */
                 WHEN abandoned >= :poison THEN 'poisoned'
                 WHEN status = 'scheduled' AND next_attempt_at > at THEN 'early'
                 WHEN endpoint_status = 'disabled' THEN 'disabled'
-                WHEN abandoned >= :suspected THEN 'suspect'
-                ELSE 'due' END AS judgement
+                ELSE 'due' END AS judgement,
+               abandoned >= :suspected AS suspect
           FROM seen s, (SELECT duehook.now() AS at OFFSET 0) clock),
     queued AS (
         SELECT j.*, coalesce(r.free, j.max_in_flight, :room_each) AS free,
-               row_number() OVER (PARTITION BY judgement IN ('due', 'suspect'), j.endpoint
-                                  ORDER BY judgement = 'suspect', next_attempt_at, id) AS place
+               row_number() OVER (PARTITION BY judgement, j.endpoint ORDER BY suspect, next_attempt_at, id) AS place
           FROM judged j LEFT JOIN unnest(CAST(:endpoints AS bigint[]), CAST(:frees AS integer[])) AS r(endpoint, free)
             ON r.endpoint = j.endpoint),
     answered AS MATERIALIZED (
-        SELECT q.*, CASE WHEN judgement NOT IN ('due', 'suspect') THEN judgement
-                         WHEN judgement = 'suspect' AND :room_suspects = 0 THEN 'suspect'
+        SELECT q.*, CASE WHEN judgement <> 'due' THEN judgement
+                         WHEN suspect AND :room_suspects = 0 THEN 'suspect'
                          WHEN place > free OR row_number() OVER (
-                            PARTITION BY judgement, place > free ORDER BY next_attempt_at, id)
-                            > CASE judgement WHEN 'due' THEN :room ELSE :room_suspects END THEN 'no_room'
+                            PARTITION BY judgement, suspect, place > free ORDER BY next_attempt_at, id)
+                            > CASE WHEN suspect THEN :room_suspects ELSE :room END THEN 'no_room'
                          ELSE 'taken' END AS answer
           FROM queued q),
     changed AS (
