@@ -49,8 +49,6 @@ class Claimed:
     looked: Looked
 
 
-SUSPECTED = timedelta(seconds=5)  # until a suspect is looked at again, by a worker that may have a child for it
-
 # Of those that found no room (their endpoints by id), who goes back, and for how long; the others wait here.
 TurnAway = Callable[[Mapping[int, int]], Mapping[int, timedelta]]
 
@@ -83,7 +81,6 @@ def claim(engine: Engine, ids: Sequence[int], terms: Terms, room: Room, turn_awa
         )
         claims.update((each.delivery, each) for each in taken)
         pauses.update(turn_away(crowded))
-        pauses.update({each: SUSPECTED for each, answer in answers.items() if answer is Answer.SUSPECT})
         return answers | {each: Answer.WAITING for each in crowded if each not in pauses}
 
     looked = look(engine, ids, act, lambda each: pauses.get(each, PAUSE))

@@ -7,13 +7,13 @@ through one goes on with the next, which takes milliseconds; starting another ta
 import threading
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 import structlog
 from sqlalchemy import Engine as Database
 
 from app.core import deliveries
 from app.core.child import Child
-from app.core.deliveries import SUSPECTED
 from app.core.slots import take_slot
 from app.core.threads import start_vital
 from app.domain.identity import public_id
@@ -26,6 +26,7 @@ MOST = 1000  # ids that wait for a child; the others' outbox rows come up again 
 STARTING = 30.0  # seconds that a child may take until it is ready
 OVER = 10.0  # seconds beyond the deadline that it may take to record: longer than most restarts of a database
 IDLE = 10.0  # seconds that it waits for another
+AGAIN = timedelta(seconds=5)  # until a suspect whose child died is sent again: it may have been something passing
 TROUBLE = 5.0  # seconds until another try after a child that did not start, or while the host has enough of them
 
 
@@ -182,13 +183,13 @@ class Suspects:
     def _has_sent(self, child: Child, claim: Claim, claimed_at: float) -> bool:
         """Whether the child has recorded an outcome and lives; if not, the claim has ended all the same."""
         if not child.give(claim, claimed_at):
-            deliveries.give_back(self._database, [claim], after=SUSPECTED)
+            deliveries.give_back(self._database, [claim], after=AGAIN)
             return False
         if child.answers(self._patience):
             return True
         child.kill()
         exit_code = child.end()
-        if deliveries.abandon(self._database, claim, after=SUSPECTED):
+        if deliveries.abandon(self._database, claim, after=AGAIN):
             said = {"attempt": claim.attempt, "abandoned": claim.abandoned + 1, "exit_code": exit_code}
             log.error("suspect_died", delivery=public_id("dlv", claim.delivery), **said)
         return False

@@ -16,18 +16,23 @@ import pytest
 from sqlalchemy import Engine
 
 from app import settings as settings_of
+from app.core import deliveries as core
+from app.core.child import Child
 from app.core.clock import LedgerClock
+from app.core.deliveries import Room
 from app.core.dispatch import Dispatcher
 from app.core.slots import take_slot
 from app.core.suspects import CHILDREN, OVER, Suspects
 from app.domain.wakeups import Answer
 from app.ledger.deliveries import Claim
-from app.runtime import make_dispatcher, open_runtime
+from app.runtime import CHILD, make_dispatcher, open_runtime
+from tests.conftest import Connect
 from tests.killing import kill_peer, peer
-from tests.ledgers import deliveries_of, rows, some_events
+from tests.ledgers import TERMS, deliveries_of, rows, some_events
 from tests.processes import KEY
 from tests.receivers import Answer as Reply
 from tests.receivers import Received, Receiver
+from tests.recording import slow_recording
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -150,6 +155,23 @@ def test_a_child_that_answers_nothing_is_killed_after_its_time(
     wait_until(lambda: states(engine) == {"scheduled 1 3": 1}, deadline=25)
     assert time.monotonic() - began > 1 + OVER - 2
     assert ended(frozen[0])
+
+
+def test_a_child_whose_parent_died_does_not_outlive_its_time_whatever_keeps_it_from_recording(
+    engine: Engine, dispatching: Dispatching, receiver: Receiver, connect: Connect
+) -> None:
+    receiver.register(engine)
+    dispatching(deadline_seconds=1, lease_seconds=30)
+    (delivery,) = some_suspects(engine, 1)
+    child = Child(CHILD)
+    assert child.answers(40)
+    room = Room(total=0, each=1, suspects=1)
+    (claim,) = core.claim(engine, [delivery], TERMS, room).claims
+    with slow_recording(connect):
+        assert child.give(claim, time.monotonic())
+        assert not child.answers(1 + OVER + 5)
+        assert child.end(5) == -signal.SIGALRM
+    assert states(engine) == {"leased 1 2": 1}
 
 
 def test_a_lease_that_is_hardly_longer_than_the_deadline_is_enough_for_a_child_that_has_to_start_first(

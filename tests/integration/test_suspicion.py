@@ -1,12 +1,15 @@
 """Claims in a row that nobody ended: how a delivery becomes a suspect, what that costs it, how it ends as poison."""
 
 from collections import Counter
+from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine
 
 from app.core import deliveries as core
 from app.core.deliveries import Room
+from app.core.sets import PAUSE
+from app.core.suspects import AGAIN
 from app.domain.states import Outcome
 from app.domain.wakeups import Answer
 from app.ledger import deliveries as ledger
@@ -58,7 +61,7 @@ def test_after_two_abandoned_claims_in_a_row_an_ordinary_worker_gets_it_no_more_
     assert row(engine, "outbox", "ref", delivery)["look_at"] <= clock.now
 
 
-def test_a_suspect_that_waits_is_looked_at_again_in_a_few_seconds(engine: Engine, clock: Clock) -> None:
+def test_a_suspect_that_waits_is_looked_at_again_in_a_second(engine: Engine, clock: Clock) -> None:
     claim = suspected(engine, clock)
     core.abandon(engine, claim, after=TERMS.lease)
     clock.advance(seconds=45)
@@ -67,7 +70,7 @@ def test_a_suspect_that_waits_is_looked_at_again_in_a_few_seconds(engine: Engine
             "UPDATE duehook.outbox SET look_at = duehook.now() + interval '1 h', publications = 1"
         )
     assert answers(engine, claim.delivery) == {claim.delivery: Answer.SUSPECT}
-    assert row(engine, "outbox", "ref", claim.delivery)["look_at"] == clock.now + core.SUSPECTED
+    assert row(engine, "outbox", "ref", claim.delivery)["look_at"] == clock.now + PAUSE
 
 
 def test_suspects_have_room_of_their_own_and_so_has_everybody_else(engine: Engine, clock: Clock) -> None:
@@ -123,18 +126,18 @@ def test_what_is_given_back_stays_as_suspect_as_it_was(engine: Engine, clock: Cl
 
 def test_a_claim_whose_sender_died_ends_at_once_and_counts(engine: Engine, clock: Clock) -> None:
     claim = suspected(engine, clock)
-    assert core.abandon(engine, claim, after=core.SUSPECTED)
+    assert core.abandon(engine, claim, after=AGAIN)
     assert of(engine, claim.delivery) == "scheduled attempt 3 step 0 abandoned 3"
     assert attempts(engine) == {"abandoned": 3}
-    assert row(engine, "outbox", "ref", claim.delivery)["due_at"] == clock.now + core.SUSPECTED
-    assert not core.abandon(engine, claim, after=core.SUSPECTED), "a repeat"
+    assert row(engine, "outbox", "ref", claim.delivery)["due_at"] == clock.now + AGAIN
+    assert not core.abandon(engine, claim, after=AGAIN), "a repeat"
     assert of(engine, claim.delivery) == "scheduled attempt 3 step 0 abandoned 3"
 
 
 def test_a_recorded_outcome_stands_whoever_thinks_its_sender_died_before(engine: Engine, clock: Clock) -> None:
     claim = suspected(engine, clock)
     record(engine, ending(claim))
-    assert not core.abandon(engine, claim, after=core.SUSPECTED)
+    assert not core.abandon(engine, claim, after=AGAIN)
     assert of(engine, claim.delivery) == "delivered attempt 3 step 1 abandoned 0"
 
 
@@ -142,7 +145,7 @@ def test_a_newer_claim_is_not_ended_for_the_death_of_an_older_one_s_sender(engin
     older = suspected(engine, clock)
     clock.advance(seconds=45)
     core.claim(engine, [older.delivery], TERMS, CHILD)
-    assert not core.abandon(engine, older, after=core.SUSPECTED)
+    assert not core.abandon(engine, older, after=AGAIN)
     assert of(engine, older.delivery) == "leased attempt 4 step 0 abandoned 3"
     assert attempts(engine) == {"abandoned": 3}
 
@@ -150,7 +153,7 @@ def test_a_newer_claim_is_not_ended_for_the_death_of_an_older_one_s_sender(engin
 def test_what_was_cancelled_in_the_hands_of_one_that_died_ends_as_cancelled(engine: Engine, clock: Clock) -> None:
     claim = suspected(engine, clock)
     cancel(engine, claim.event)
-    assert core.abandon(engine, claim, after=core.SUSPECTED)
+    assert core.abandon(engine, claim, after=AGAIN)
     assert of(engine, claim.delivery) == "cancelled attempt 3 step 0 abandoned 3"
 
 
@@ -162,7 +165,7 @@ def test_two_who_count_one_death_count_it_once(engine: Engine, clock: Clock, con
         taken, _, _ = ledger.claim(
             first,
             [claim.delivery],
-            token=claim.token.__class__(int=7),
+            token=UUID(int=7),
             lease=TERMS.lease,
             max_age=TERMS.max_age,
             room=1,
@@ -171,5 +174,5 @@ def test_two_who_count_one_death_count_it_once(engine: Engine, clock: Clock, con
             room_suspects=1,
         )
     assert [each.abandoned for each in taken] == [3]
-    assert not core.abandon(engine, claim, after=core.SUSPECTED)
+    assert not core.abandon(engine, claim, after=AGAIN)
     assert attempts(engine) == {"abandoned": 3}
