@@ -187,8 +187,7 @@ class Suspects:
             return False
         if child.answers(self._patience):
             return True
-        child.kill()
-        exit_code = child.end()
+        exit_code = child.end(0)
         if deliveries.abandon(self._database, claim, after=AGAIN):
             said = {"attempt": claim.attempt, "abandoned": claim.abandoned + 1, "exit_code": exit_code}
             log.error("suspect_died", delivery=public_id("dlv", claim.delivery), **said)

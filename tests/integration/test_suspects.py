@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from sqlalchemy import Engine
+from sqlalchemy import Engine as Database
+from sqlalchemy.event import listens_for, remove
+from sqlalchemy.exc import OperationalError
 
 from app import settings as settings_of
 from app.core import deliveries as core
@@ -208,6 +212,50 @@ def test_a_child_that_nobody_needs_any_more_ends_and_another_comes_when_needed(
     assert len(peers) == 2
 
 
+def test_one_that_takes_its_time_holds_up_no_other(
+    engine: Engine, dispatching: Dispatching, receiver: Receiver
+) -> None:
+    receiver.register(engine)
+    hold = threading.Event()
+    receiver.answer = lambda _: Reply(hold=hold) if len(receiver.received) == 1 else Reply()
+    dispatcher = dispatching()
+    first, *others = some_suspects(engine, 4)
+    dispatcher.deliver([first])
+    wait_until(lambda: receiver.received, deadline=40)
+    dispatcher.deliver(others)
+    wait_until(lambda: states(engine) == {"delivered 1 0": 3, "leased 1 2": 1}, deadline=12)
+    hold.set()
+    wait_until(lambda: states(engine) == {"delivered 1 0": 4})
+
+
+def test_no_suspect_is_claimed_while_outcomes_wait_for_a_database_that_was_away(
+    engine: Engine, database_url: str, dispatching: Dispatching, receiver: Receiver
+) -> None:
+    """It may be one of them, whose lease has ended meanwhile."""
+    receiver.register(engine)
+    dispatcher = dispatching()
+    refused: list[str] = []
+
+    @listens_for(Database, "before_cursor_execute")
+    def refuse(_c: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if "deliveries.record " in statement:
+            refused.append(statement)
+            raise OperationalError(statement, {}, psycopg.OperationalError("the connection is lost"))
+
+    try:
+        (suspect,) = some_suspects(engine, 1)
+        (event,) = some_events(engine)
+        dispatcher.deliver(deliveries_of(engine, event))
+        wait_until(lambda: len(refused) >= 2)
+        dispatcher._suspects.add([suspect])
+        _until_it_holds_nothing(dispatcher._suspects)
+        dispatcher._suspects.stop(10)
+        assert states(engine) == {"leased 1 0": 1, "scheduled 0 2": 1}
+    finally:
+        remove(Database, "before_cursor_execute", refuse)
+    wait_until(lambda: states(engine) == {"delivered 1 0": 1, "scheduled 0 2": 1})
+
+
 def test_a_worker_that_stops_waits_for_what_its_child_has_in_the_air(
     engine: Engine, dispatching: Dispatching, receiver: Receiver
 ) -> None:
@@ -326,6 +374,9 @@ def test_two_workers_of_a_host_have_two_children_together(
     first.deliver(ids[:30])
     wait_until(lambda: len(peers) == CHILDREN, deadline=40)
     second.deliver(ids[30:])
-    wait_until(lambda: not rows(engine, "SELECT id FROM duehook.deliveries WHERE status = 'leased'"))
+    _until_it_holds_nothing(second._suspects)
+    wait_until(lambda: states(engine) == {"delivered 1 0": 30, "scheduled 0 2": 30})
+    first.deliver(ids[30:])
+    wait_until(lambda: states(engine) == {"delivered 1 0": 60})
     assert len(peers) == CHILDREN
     assert set(receiver.events.values()) == {1}
