@@ -14,7 +14,7 @@ _ABANDON = text("""/* suspects.abandon */
            SET status = CASE WHEN cancel_requested THEN 'cancelled' ELSE 'scheduled' END,
                abandoned = abandoned + 1, next_attempt_at = duehook.now() + :after,
                token = NULL, claimed_at = NULL, lease_until = NULL, updated_at = duehook.now()
-         WHERE id = ANY (ARRAY(SELECT id FROM mine)) AND token = :token
+         WHERE id = ANY (ARRAY(SELECT id FROM mine))
         RETURNING id)
     INSERT INTO duehook.attempts (delivery, number, outcome, started_at)
     SELECT id, attempt, 'abandoned', claimed_at FROM mine JOIN ended USING (id)""")

@@ -122,3 +122,4 @@ def test_a_child_whose_worker_ends_in_the_middle_ends_what_it_has_begun_and_then
     wait_until(lambda: ended(children[0]) and not worker.running, deadline=30)
     assert rows(engine, "SELECT attempt FROM duehook.deliveries") == [1]
     assert len(receiver.received) == 1
+    assert "Traceback" not in worker.log.read_text()
