@@ -370,6 +370,14 @@ def test_two_workers_of_a_host_have_two_children_together(
 ) -> None:
     receiver.register(engine)
     first, second, peers = dispatching(), dispatching(), by_peer(receiver)
+    note = receiver.answer
+
+    def wait_for_both(received: Received) -> Reply:
+        reply = note(received)
+        wait_until(lambda: len(peers) >= CHILDREN, deadline=12)
+        return reply
+
+    receiver.answer = wait_for_both
     ids = some_suspects(engine, 60)
     first.deliver(ids[:30])
     wait_until(lambda: len(peers) == CHILDREN, deadline=40)
