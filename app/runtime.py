@@ -1,5 +1,6 @@
 """The one place where settings, database, keys and sender are put together for a process."""
 
+import sys
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.metadata import version
@@ -24,6 +25,7 @@ from app.sending.transport import PinnedTransport
 from app.settings import Settings, SettingsError
 
 log = structlog.get_logger("duehook")
+CHILD = [sys.executable, "-P", "-m", "workers.suspect"]  # a program: nothing below may import what is above
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ def make_dispatcher(runtime: Runtime, clock: LedgerClock) -> Dispatcher:
         Terms(settings.lease, settings.max_age),
         settings.max_retry_after,
         timedelta(days=settings.disable_after_days),
+        CHILD,
     )
 
 

@@ -49,6 +49,10 @@ class Process:
     def running(self) -> bool:
         return self._popen.poll() is None
 
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._popen.poll()
+
     def wait_ready(self) -> "Process":
         wait_until(lambda: self.ready_file.exists() or not self.running, deadline=30, what=f"{self.name} is ready")
         assert self.running, f"{self.name} ended: {self.log.read_text()[-2000:]}"

@@ -25,6 +25,7 @@ class Received:
     delivery_id: str
     body: bytes
     headers: dict[str, str]
+    connection: tuple[int, int]  # the sender's port and ours
 
 
 @dataclass(slots=True)
@@ -89,6 +90,7 @@ class Receiver:
                     self.headers["duehook-delivery-id"],
                     body,
                     {name.lower(): value for name, value in self.headers.items()},
+                    (self.client_address[1], self.connection.getsockname()[1]),
                 )
                 receiver.received.append(received)
                 self._answer(receiver.answer(received))

@@ -14,10 +14,11 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from app.core.sets import Looked, look
+from app.domain.identity import public_id
 from app.domain.pacing import allowance, granted
 from app.domain.states import DeliveryStatus
 from app.domain.wakeups import Answer
-from app.ledger import deliveries, paces
+from app.ledger import deliveries, paces, suspects
 from app.ledger.database import in_transaction, is_impatient, is_lost
 from app.ledger.deliveries import TURNED_AWAY, Claim, Ending
 
@@ -39,6 +40,7 @@ class Room:
     total: int
     each: int
     of: Mapping[int, int] = field(default_factory=dict)
+    suspects: int = 0  # of those that only a child process may send
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,9 @@ def claim(engine: Engine, ids: Sequence[int], terms: Terms, room: Room) -> Claim
         # Anew: a pace is locked before its deliveries, and these are locked until their transaction ends.
         second = look(engine, paced, claiming.claim_paced)
         looked = Looked(looked.answers | second.answers, looked.again + second.again)
-    claims = [claiming.claims[each] for each, answer in looked.answers.items() if answer is Answer.TAKEN]
+    for each in looked.of(Answer.POISONED):
+        log.error("poisoned", delivery=public_id("dlv", each))
+    claims = [claiming.claims[each] for each in looked.of(Answer.TAKEN)]
     away = {each: claiming.endpoints[each] for each, answer in looked.answers.items() if answer in TURNED_AWAY}
     return Claimed(claims, looked, away, claiming.slots)
 
@@ -93,9 +97,10 @@ class _Claiming:
             token=uuid4(),
             lease=self._terms.lease,
             max_age=self._terms.max_age,
-            room=self._room.total - len(self.claims),
+            room=self._room.total - sum(not each.suspect for each in self.claims.values()),
             room_each=self._room.each,
             room_of=self._room.of,
+            room_suspects=self._room.suspects - sum(each.suspect for each in self.claims.values()),
             allowed=allowed or {},
         )
         self.claims.update((each.delivery, each) for each in taken)
@@ -185,3 +190,11 @@ def give_back(engine: Engine, claims: Iterable[Claim], *, after: timedelta = tim
         ]
 
     return in_transaction(engine, work)
+
+
+def abandon(engine: Engine, claim: Claim, *, after: timedelta) -> bool:
+    """End a claim whose sender has died, as the end of its lease would; whether it was still his. A repeat is not."""
+    return in_transaction(
+        engine,
+        lambda connection: suspects.abandon(connection, claim.delivery, token=claim.token, after=after),
+    )

@@ -26,6 +26,7 @@ from app.core.leases import Leases
 from app.core.pacing import News, Turn
 from app.core.requests import Request, Requests
 from app.core.sets import PAUSE, Looked
+from app.core.suspects import Suspects
 from app.core.threads import start_vital
 from app.core.waiting import Waiter, Waiting
 from app.domain.exchange import Answered, Blocked
@@ -94,6 +95,7 @@ class Dispatcher:
         terms: Terms,
         max_retry_after: timedelta,
         disable_after: timedelta,
+        child: Sequence[str],
     ) -> None:
         self._database = database
         self._clock = clock
@@ -113,6 +115,13 @@ class Dispatcher:
         )
         self._recorder = start_vital("recorder", self._record_all)
         self._engine = make_engine(self._sent.put)
+        self._suspects = Suspects(
+            database,
+            child,
+            self._claim_suspect,
+            lambda claim: places.give([claim.endpoint]),
+            deadline=requests.deadline.total_seconds(),
+        )
         start_vital("waiting", self._seat_all)
 
     @property
@@ -221,20 +230,44 @@ class Dispatcher:
         room = Room(total=free, each=each, of=of)
         claimed_at = time.monotonic()
         claimed = deliveries.claim(self._database, ids, self._terms, room)
+        self._suspects.add(claimed.looked.of(Answer.SUSPECT))
         if claimed.claims:
-            prepared = self._requests.prepare(claimed.claims, self._clock.now())
-            if time.monotonic() >= claimed_at + self._terms.lease.total_seconds():
-                log.warning("lease_ended_before_the_send", claims=len(claimed.claims))
-                deliveries.give_back(self._database, claimed.claims)  # somebody else may have sent them by now
-                return claimed
-            self._places.take([send.endpoint for send in prepared.sends])
-            self._leases.keep([send.subject.claim for send in prepared.sends], claimed_at)
-            self._engine.start(prepared.sends)
-            if prepared.sealed:
-                deliveries.give_back(self._database, prepared.sealed, after=SEALED)
-            if prepared.unsendable:
-                self._bury(prepared.unsendable)
+            self.send(claimed.claims, claimed_at)
         return claimed
+
+    def send(self, claims: Sequence[Claim], claimed_at: float) -> None:
+        """Start what was claimed; `claimed_at` is the monotonic time before that. A lease that has ended goes back."""
+        prepared = self._requests.prepare(claims, self._clock.now())
+        if time.monotonic() >= claimed_at + self._terms.lease.total_seconds():
+            log.warning("lease_ended_before_the_send", claims=len(claims))
+            deliveries.give_back(self._database, claims)  # somebody else may have sent them by now
+            return
+        self._places.take([send.endpoint for send in prepared.sends])
+        self._leases.keep([send.subject.claim for send in prepared.sends], claimed_at)
+        self._engine.start(prepared.sends)
+        if prepared.sealed:
+            deliveries.give_back(self._database, prepared.sealed, after=SEALED)
+        if prepared.unsendable:
+            self._bury(prepared.unsendable)
+
+    def settle(self) -> None:
+        """Wait until all that was started is recorded, however long that takes."""
+        while not self._places.drain(LOOK):
+            pass
+
+    def _claim_suspect(self, delivery: int) -> tuple[Claim, float] | None:
+        """Its place is taken until the child has ended with it."""
+        with self._claiming:
+            if not self._free(1, time.monotonic()):
+                return None
+            each, of = self._places.shares()
+            claimed_at = time.monotonic()
+            room = Room(total=0, each=each, of=of, suspects=1)
+            claimed = deliveries.claim(self._database, [delivery], self._terms, room)
+            self._places.take([claim.endpoint for claim in claimed.claims])
+        if claimed.turned_away:
+            deliveries.park(self._database, list(claimed.turned_away))
+        return (claimed.claims[0], claimed_at) if claimed.claims else None
 
     def _bury(self, unsendable: Sequence[tuple[Claim, str]]) -> None:
         """What can never be sent is a dead letter at once: it must not come up for ever, nor stop what is behind it."""
@@ -269,14 +302,17 @@ class Dispatcher:
 
     def hurry(self) -> None:
         """The end is near: what finds no room goes back at once."""
+        self._suspects.hurry()
         self._places.hurry()
 
     def stop(self, cut: Callable[[], bool] = lambda: False) -> None:
         """Wait for what is in the air, or until `cut`; record it, end; the rest comes up again when its lease ends."""
+        self._suspects.hurry()
         self._put_off(self._waiting.close())
         until = time.monotonic() + self._requests.deadline.total_seconds() + PATIENCE
         while not cut() and time.monotonic() < until and not self._places.drain(LOOK):
             pass
+        self._suspects.stop(0.0 if cut() else PATIENCE)
         self._leases.stop()
         self._engine.stop()
         self._sent.put(None)

@@ -13,7 +13,7 @@ from sqlalchemy import Engine as Database
 from app.domain.identity import public_id
 from app.domain.signature import sign
 from app.domain.signing_keys import SigningKey, signing_key
-from app.domain.urls import EndpointUrl, Unacceptable, parse_url
+from app.domain.urls import EndpointUrl, Unacceptable, parse_headers, parse_url
 from app.ledger import endpoints, events
 from app.ledger.deliveries import Claim
 from app.ledger.endpoints import Endpoint, SealedSecret
@@ -23,6 +23,7 @@ from app.sending.transport import request_head
 
 log = structlog.get_logger("duehook.delivery")
 REMEMBERED = 10_000  # endpoints
+LONGEST_STEP = 10 * 366 * 24 * 3600  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +180,17 @@ class Requests:
         url = parse_url(endpoint.url)
         if isinstance(url, Unacceptable):
             raise ValueError(url.sentence)
+        headers = parse_headers(self._sealer.open_headers(endpoint.headers))
+        if isinstance(headers, Unacceptable):
+            raise ValueError(headers.sentence)
         if not secrets:
             raise ValueError(_NO_SECRET)
-        headers = tuple(self._sealer.open_headers(endpoint.headers).items())
-        request_head(url, headers, 0)  # raises now, for this endpoint alone, what every request to it would raise
+        if not all(0 <= seconds <= LONGEST_STEP for seconds in endpoint.retry_schedule or ()):  # nor not a number
+            raise ValueError("the endpoint's retry schedule holds no time that can be waited")
         return _Target(
             endpoint.revision,
             url,
-            headers,
+            tuple(headers.items()),
             tuple(
                 _Key(
                     public_id("key", secret.seq),

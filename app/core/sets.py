@@ -14,6 +14,7 @@ from app.ledger.database import in_transaction, is_impatient, is_lost
 
 log = structlog.get_logger("duehook.core")
 PAUSE = timedelta(seconds=1)
+LATER = frozenset({Answer.EARLY, Answer.LOCKED, Answer.PUT_OFF, Answer.SUSPECT})  # looked at again after a pause
 
 
 @dataclass(slots=True)
@@ -30,6 +31,10 @@ class Looked:
         """What was answered later counts."""
         self.answers |= other.answers
         self.again += other.again
+
+    def of(self, answer: Answer) -> list[int]:
+        """The ids that got this answer."""
+        return [each for each, given in self.answers.items() if given is answer]
 
 
 Act = Callable[[Connection, Sequence[int]], dict[int, Answer]]
@@ -58,7 +63,7 @@ def look(engine: Engine, ids: Sequence[int], act: Act) -> Looked:
 
 def _look(connection: Connection, ids: Sequence[int], act: Act) -> Looked:
     answers = act(connection, ids)
-    later = [each for each, answer in answers.items() if answer in (Answer.EARLY, Answer.LOCKED, Answer.PUT_OFF)]
+    later = [each for each, answer in answers.items() if answer in LATER]
     seen = set(outbox.look_sooner(connection, later, PAUSE)) if later else set()
     return Looked(answers, [each for each in later if each not in seen])
 

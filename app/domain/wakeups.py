@@ -55,4 +55,6 @@ class Answer(StrEnum):
     DISABLED = "disabled"  # its endpoint is disabled
     CANCELLED = "cancelled"  # ended by this call: cancelled meanwhile, or its endpoint is deleted
     BURIED = "buried"  # ended by this call: too old
+    SUSPECT = "suspect"  # has ended its workers, as far as one can tell: only a child process may send it
+    POISONED = "poisoned"  # ended by this call: nobody who sent it has lived to tell
     FAILED = "failed"  # the database refused this one alone; its outbox row comes up again

@@ -8,6 +8,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from app.domain.states import DeadReason, DeliveryStatus, Outcome
+from app.domain.suspicion import POISON_AFTER, SUSPECTED_AFTER
 from app.domain.wakeups import Answer
 
 # Due, but its endpoint takes nothing now.
@@ -26,15 +27,24 @@ class Claim:
     attempt: int
     step: int
     troubled: bool = False  # a success would be news about its endpoint
+    abandoned: int = 0  # claims in a row before this one that ended without a record
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it may be what its claimers died of."""
+        return self.abandoned >= SUSPECTED_AFTER
 
 
 # Decided in one statement over rows that nobody else can change: those that somebody holds are passed over.
 # `due` are the rows that may be taken; room first by endpoint, then over all, the longest due first. An endpoint that
-# has a pace to keep is passed over unless the caller has locked the pace and says what it allows.
+# has a pace to keep is passed over unless the caller has locked the pace and says what it allows. A `suspect` has room
+# of its own; it takes of its endpoint's what the others leave.
 _CLAIM = text("""/* deliveries.claim */
     WITH seen AS MATERIALIZED (
         SELECT d.id, d.event, d.endpoint, d.status, d.attempt, d.step, d.claimed_at, d.next_attempt_at,
-               d.lease_until, d.age_from, d.cancel_requested, e.revision, e.max_in_flight, e.status AS endpoint_status,
+               d.lease_until, d.age_from, d.cancel_requested,
+               d.abandoned + CASE d.status WHEN 'leased' THEN 1 ELSE 0 END AS abandoned,
+               e.revision, e.max_in_flight, e.status AS endpoint_status,
                e.deleted_at IS NOT NULL AS endpoint_deleted,
                num_nonnulls(e.rate_per_second, e.max_in_flight, p.closed_until) > 0 AS paced,
                coalesce(p.closed_until IS NOT NULL OR p.failures > 0, false) AS troubled
@@ -48,14 +58,16 @@ _CLAIM = text("""/* deliveries.claim */
                 WHEN status = 'leased' AND lease_until > at THEN 'held'
                 WHEN cancel_requested OR endpoint_deleted THEN 'cancelled'
                 WHEN age_from + :max_age <= at THEN 'buried'
+                WHEN abandoned >= :poison THEN 'poisoned'
                 WHEN status = 'scheduled' AND next_attempt_at > at THEN 'early'
                 WHEN endpoint_status = 'disabled' THEN 'disabled'
-                ELSE 'due' END AS judgement
+                ELSE 'due' END AS judgement,
+               abandoned >= :suspected AS suspect
           FROM seen s, (SELECT duehook.now() AS at OFFSET 0) clock),
     queued AS (
         SELECT j.*, coalesce(r.free, j.max_in_flight, :room_each) AS free,
                CASE WHEN j.paced THEN coalesce(a.allowed, 0) END AS allowed,
-               row_number() OVER (PARTITION BY judgement, j.endpoint ORDER BY next_attempt_at, id) AS place
+               row_number() OVER (PARTITION BY judgement, j.endpoint ORDER BY suspect, next_attempt_at, id) AS place
           FROM judged j
           LEFT JOIN unnest(CAST(:endpoints AS bigint[]), CAST(:frees AS integer[])) AS r(endpoint, free)
             ON r.endpoint = j.endpoint
@@ -63,30 +75,31 @@ _CLAIM = text("""/* deliveries.claim */
             ON a.endpoint = j.endpoint),
     answered AS MATERIALIZED (
         SELECT q.*, CASE WHEN judgement <> 'due' THEN judgement
+                         WHEN suspect AND :room_suspects = 0 THEN 'suspect'
                          WHEN place > allowed THEN 'paced'
                          WHEN place > free OR row_number() OVER (
-                            PARTITION BY judgement, place > least(free, allowed) ORDER BY next_attempt_at, id) > :room
-                         THEN 'no_room'
+                            PARTITION BY judgement, suspect, place > least(free, allowed) ORDER BY next_attempt_at, id)
+                            > CASE WHEN suspect THEN :room_suspects ELSE :room END THEN 'no_room'
                          ELSE 'taken' END AS answer
           FROM queued q),
     changed AS (
         UPDATE duehook.deliveries d
-           SET status = CASE a.answer WHEN 'taken' THEN 'leased' WHEN 'buried' THEN 'dead' ELSE 'cancelled' END,
+           SET status = CASE a.answer WHEN 'taken' THEN 'leased' WHEN 'cancelled' THEN 'cancelled' ELSE 'dead' END,
                attempt = d.attempt + CASE a.answer WHEN 'taken' THEN 1 ELSE 0 END,
-               abandoned = d.abandoned + CASE d.status WHEN 'leased' THEN 1 ELSE 0 END,
+               abandoned = a.abandoned,
                token = CASE a.answer WHEN 'taken' THEN CAST(:token AS uuid) END,
                claimed_at = CASE a.answer WHEN 'taken' THEN now.at END,
                lease_until = CASE a.answer WHEN 'taken' THEN now.at + :lease END,
-               reason = CASE a.answer WHEN 'buried' THEN 'age_exhausted' END,
+               reason = CASE a.answer WHEN 'buried' THEN 'age_exhausted' WHEN 'poisoned' THEN 'poison' END,
                parked = false, updated_at = now.at
           FROM answered a, (SELECT duehook.now() AS at OFFSET 0) now
          WHERE d.id = ANY (CAST(:ids AS bigint[])) AND d.id = a.id
-           AND a.answer IN ('taken', 'buried', 'cancelled')),
+           AND a.answer IN ('taken', 'buried', 'poisoned', 'cancelled')),
     abandoned AS (
         INSERT INTO duehook.attempts (delivery, number, outcome, started_at)
         SELECT id, attempt, 'abandoned', claimed_at FROM answered
-         WHERE status = 'leased' AND answer IN ('taken', 'buried', 'cancelled'))
-    SELECT id, answer, event, endpoint, revision, attempt + 1 AS attempt, step, troubled FROM answered""")
+         WHERE status = 'leased' AND answer IN ('taken', 'buried', 'poisoned', 'cancelled'))
+    SELECT id, answer, event, endpoint, revision, attempt + 1 AS attempt, step, troubled, abandoned FROM answered""")
 
 _EXISTING = text("/* deliveries.existing */ SELECT id FROM duehook.deliveries WHERE id = ANY (CAST(:ids AS bigint[]))")
 
@@ -102,6 +115,7 @@ def claim(
     room_each: int,
     room_of: Mapping[int, int],
     allowed: Mapping[int, int],
+    room_suspects: int = 0,
 ) -> tuple[list[Claim], dict[int, Answer], dict[int, int]]:
     """Claim those of `ids` that are due and have room; the second value answers for every id.
 
@@ -110,7 +124,8 @@ def claim(
     `room` bounds the claims of this call, `room_each` those of one endpoint unless its own limit or `room_of` say
     otherwise. An endpoint that has a pace to keep needs its `allowed` claims, decided behind the lock of its pace. A
     lapsed lease is claimed anew: the abandoned one becomes an attempt without an outcome of its own, the step
-    stays. A repeat finds its own lease and answers `held`.
+    stays. A repeat finds its own lease and answers `held`. What was abandoned too often in a row is a suspect, whose
+    claims `room_suspects` bounds, and in the end a dead letter.
     """
     parameters = {
         "ids": list(ids),
@@ -123,11 +138,14 @@ def claim(
         "frees": list(room_of.values()),
         "paced": list(allowed),
         "allowed": list(allowed.values()),
+        "room_suspects": room_suspects,
+        "suspected": SUSPECTED_AFTER,
+        "poison": POISON_AFTER,
     }
     rows = connection.execute(_CLAIM, parameters).all()
     answers = {row.id: Answer(row.answer) for row in rows}
     claims = [
-        Claim(row.id, token, row.event, row.endpoint, row.revision, row.attempt, row.step, row.troubled)
+        Claim(row.id, token, row.event, row.endpoint, row.revision, row.attempt, row.step, row.troubled, row.abandoned)
         for row in rows
         if row.answer == Answer.TAKEN
     ]

@@ -47,5 +47,8 @@ class Sealer:
         return self.seal(json.dumps(dict(headers))) if headers else None
 
     def open_headers(self, sealed: bytes | None) -> dict[str, str]:
-        """The reverse of `seal_headers`."""
-        return {} if sealed is None else dict(json.loads(self.open(sealed)))
+        """The reverse of `seal_headers`; ValueError for what that can't have sealed."""
+        headers = {} if sealed is None else json.loads(self.open(sealed))
+        if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
+            raise ValueError("sealed headers that are none")
+        return headers
