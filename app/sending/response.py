@@ -30,8 +30,11 @@ class Reply:
 
 
 def header_values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[str]:
-    """The values that stand under a lower-case name, in order, Latin-1 and without control characters."""
-    found = (value for key, value in headers if len(key) == len(name) and key.lower() == name)
+    """The values that stand under a lower-case name, in order, Latin-1 and without control characters.
+
+    And without the blanks round them, of which the parser leaves those behind.
+    """
+    found = (value.strip(b" \t") for key, value in headers if len(key) == len(name) and key.lower() == name)
     return [_CONTROLS.sub(" ", value.decode("latin-1")) for value in found]
 
 

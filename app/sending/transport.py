@@ -24,7 +24,6 @@ from app.sending.tunnel import Tunnel
 
 EXCERPT_BYTES = 1024
 LOCATION_CHARACTERS = 2048
-RETRY_AFTER_CHARACTERS = 256
 DEFAULT_SECONDS = 15.0
 
 _SET_BY_US = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect", b"connection", b"keep-alive"))
@@ -83,7 +82,7 @@ class PinnedTransport(httpx.AsyncBaseTransport):
             result.address,
             result.body,
             location[0][:LOCATION_CHARACTERS] if location else None,
-            ", ".join(retry_after)[:RETRY_AFTER_CHARACTERS] if retry_after else None,
+            ", ".join(retry_after) if retry_after else None,  # cut, it might say something else
         )
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

@@ -99,6 +99,11 @@ def forever(data: bytes, every: float = 0.0) -> Step:
     return step
 
 
+def rest(seconds: float) -> Step:
+    """Does nothing for a while."""
+    return lambda peer: peer.server.stopping.wait(seconds)
+
+
 def hang() -> Step:
     """Does nothing until the server ends."""
     return lambda peer: peer.server.stopping.wait()
