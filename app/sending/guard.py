@@ -94,6 +94,15 @@ class Guard:
         self._quick.shutdown(wait=False, cancel_futures=True)
         self._slow.shutdown(wait=False, cancel_futures=True)
 
+    async def end(self) -> None:
+        """Closes, and gives up the lookups under way, also for those who wait for them; their threads end by
+        themselves."""
+        self.close()
+        under_way = list(self._under_way.values())
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+
     def _shared_lookup(self, host: str) -> asyncio.Task[Vetted]:
         task = self._under_way.get(host)
         if task is None:

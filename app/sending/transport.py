@@ -120,7 +120,11 @@ class PinnedTransport(httpx.AsyncBaseTransport):
             self._tunnel.close()
 
     async def aclose(self) -> None:
+        """Closes, and leaves nothing behind in the loop: for who has nothing in the air any more."""
         self.close()
+        await self._guard.end()
+        if self._tunnel:
+            await self._tunnel.end()
 
     async def _exchange(
         self, origin: Origin, head: bytes, body: bytes, deadline: float, keep: int

@@ -50,6 +50,10 @@ class Tunnel:
         """Starts no further lookup."""
         self._guard.close()
 
+    async def end(self) -> None:
+        """Closes, and gives up the lookups under way."""
+        await self._guard.end()
+
     async def _connect(self, until: float) -> socket.socket:
         """A connection to the proxy itself."""
         blame, late = "the egress proxy can't be reached: ", "no connection in time"

@@ -98,6 +98,20 @@ def test_a_receiver_that_never_accepts_may_still_have_the_request(run: Run, auth
     run(story())
 
 
+def test_a_receiver_that_accepts_late_is_heard(run: Run, authority: Authority) -> None:
+    async def story() -> None:
+        with HostileServer(accept_after=released) as server:
+            sending = asyncio.create_task(post(sender(authority), f"http://127.0.0.1:{server.port}/"))
+            await asyncio.sleep(0.1)
+            assert not sending.done()
+            released.set()
+            assert isinstance(await sending, Answered)
+            assert server.connections == len(server.requests) == 1
+
+    released = threading.Event()
+    run(story())
+
+
 def test_an_ipv6_literal_is_connected_to(run: Run, authority: Authority) -> None:
     async def story() -> None:
         transport = sender(authority)

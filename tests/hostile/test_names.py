@@ -9,6 +9,7 @@ import pytest
 
 from app.domain.addresses import parse_networks
 from app.domain.exchange import Answered, Blocked, Unreached
+from app.domain.proxies import Proxy
 from app.domain.urls import Origin
 from app.sending import guard
 from app.sending.transport import PinnedTransport
@@ -232,6 +233,30 @@ def test_a_lookup_that_hangs_is_unreached_at_the_deadline_and_is_shared(run: Run
     try:
         with HostileServer() as server:
             run(story())
+    finally:
+        released.set()
+
+
+def test_a_transport_that_is_closed_for_good_leaves_no_lookup_in_the_loop(run: Run, authority: Authority) -> None:
+    released = threading.Event()
+
+    def hang(_: str) -> list[str]:
+        released.wait()
+        return []
+
+    async def story() -> None:
+        proxy = Proxy("proxy.test", 3128)
+        for transport, url in (
+            (PinnedTransport(lookup=hang), "http://receiver.test/"),
+            (PinnedTransport(LOOPBACK, lookup=hang, proxy=proxy), "http://127.0.0.1/"),
+        ):
+            assert isinstance(await post(transport, url, seconds=0.05), Unreached)
+            await transport.aclose()
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+        released.set()
+
+    try:
+        run(story())
     finally:
         released.set()
 
