@@ -107,7 +107,10 @@ class Requests:
                 why = target.why if isinstance(target, _Unusable) else "the event is gone"
                 prepared.unsendable.append((claim, why))
             else:
-                prepared.sends.append(self._send(claim, target, *event, now))
+                try:
+                    prepared.sends.append(self._send(claim, target, *event, now))
+                except ValueError as error:  # a header that would break the request; what we store is checked
+                    prepared.unsendable.append((claim, str(error)))
         return prepared
 
     def _send(self, claim: Claim, target: _Target, event_id: str, body: bytes, now: datetime) -> Send[Request]:

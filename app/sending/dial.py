@@ -51,8 +51,9 @@ class Dialer:
 
     async def _open(self, origin: Origin, address: str, expires_at: float, until: float) -> Connection:
         sock = await self._reach(address, origin.port, until)
+        phase = Phase.TLS if origin.scheme == "https" else Phase.CONNECT
         try:
-            async with within(Phase.TLS, until, "the handshake did not end in time"):
+            async with within(phase, until, "the handshake did not end in time"):
                 return await self._connection(origin, address, sock, expires_at, until)
         except BaseException:  # a cancel too: the socket has no other owner yet
             sock.close()
