@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -71,9 +72,14 @@ def test_hostile_receivers_do_not_harm_the_others(engine: Engine[tuple[str, int]
             numbers = range(waves * WAVE, (waves + 1) * WAVE)
             engine.start([to(f"http://127.0.0.1:{healthy.port}/", HEALTHY, each) for each in numbers])
             waves += 1
-            wait_until(lambda: sum(name == HEALTHY for name, _ in list(told)) == waves * WAVE, deadline=DEADLINE * 2)  # noqa: B023 - asked at once
+            wait_until(partial(_served, told, waves * WAVE), deadline=DEADLINE * 2, what="the healthy one is served")
+        wait_until(lambda: len(told) == len(cases) + HANGING + waves * WAVE, what="all have ended")
         _check(told, cases)
         assert len(healthy.requests) == waves * WAVE, "each once"
+
+
+def _served(told: Told, count: int) -> bool:
+    return sum(name == HEALTHY for name, _ in list(told)) == count
 
 
 def _check(told: Told, cases: dict[str, Case]) -> None:
