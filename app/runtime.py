@@ -14,6 +14,8 @@ from app.core.clock import LedgerClock
 from app.core.deliveries import Terms
 from app.core.dispatch import Dispatcher
 from app.core.requests import Requests
+from app.domain.proxies import parse_proxy
+from app.domain.urls import Unacceptable
 from app.ledger import service
 from app.ledger.database import SESSION, connect_engine
 from app.ledger.outbox import LONGEST_PUBLISH_LEASE
@@ -94,17 +96,27 @@ def make_dispatcher(runtime: Runtime, clock: LedgerClock) -> Dispatcher:
     """The delivery side of one worker process: its places, its engine and the recorder behind it."""
     settings = runtime.settings
     places = Places(settings.max_in_flight, settings.max_in_flight_each)
-    networks = tuple(settings.allowed_networks)
     return Dispatcher(
         runtime.engine,
         clock,
         Requests(runtime.engine, runtime.sealer, places, version=version("duehook"), deadline=settings.deadline),
-        lambda told: Sender(lambda: PinnedTransport(networks), told, deadline=settings.deadline_seconds),
+        lambda told: Sender(lambda: make_transport(settings), told, deadline=settings.deadline_seconds),
         places,
         Terms(settings.lease, settings.max_age),
         settings.max_retry_after,
         timedelta(days=settings.disable_after_days),
         CHILD,
+    )
+
+
+def make_transport(settings: Settings) -> PinnedTransport:
+    """What sends as the settings say; for the event loop that it is made in."""
+    proxy = settings.egress_proxy and parse_proxy(settings.egress_proxy.get_secret_value())
+    assert not isinstance(proxy, Unacceptable)  # the settings have parsed it
+    return PinnedTransport(
+        tuple(settings.allowed_networks),
+        ca_bundle=str(settings.ca_bundle) if settings.ca_bundle else None,
+        proxy=proxy or None,
     )
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import ssl
 from datetime import timedelta
 from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -12,6 +13,9 @@ from urllib.parse import urlsplit
 from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from app.domain.proxies import parse_proxy
+from app.domain.urls import Unacceptable
 
 PREFIX = "DUEHOOK_"
 Network = IPv4Network | IPv6Network
@@ -52,6 +56,8 @@ class Settings(BaseSettings):
     api_host: str = "127.0.0.1"
     api_port: int = Field(8300, ge=0, le=65535)
     allowed_networks: Annotated[list[Network], NoDecode] = []
+    ca_bundle: Path | None = Field(None, description="PEM file of authorities to trust beside the system's")
+    egress_proxy: SecretStr | None = Field(None, description="http://[user:password@]host:port for all deliveries")
     deadline_seconds: Seconds = 15
     lease_seconds: Seconds = 45
     visibility_timeout_seconds: Seconds = 120
@@ -85,6 +91,28 @@ class Settings(BaseSettings):
     @classmethod
     def _at_home(cls, value: Path) -> Path:
         return value.expanduser()  # no shell has read a .env file
+
+    @field_validator("ca_bundle")
+    @classmethod
+    def _certificates(cls, value: Path | None) -> Path | None:
+        if value is None:
+            return None
+        path = value.expanduser()
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=path)
+        except ssl.SSLError:
+            raise ValueError(f"{path} is no file of certificates in PEM form") from None
+        except OSError as error:
+            raise ValueError(f"{path} can't be read: {error.strerror}") from None
+        return path
+
+    @field_validator("egress_proxy")
+    @classmethod
+    def _a_proxy(cls, value: SecretStr | None) -> SecretStr | None:
+        proxy = value and parse_proxy(value.get_secret_value())
+        if isinstance(proxy, Unacceptable):
+            raise ValueError(proxy.sentence)
+        return value
 
     @field_validator("secrets_key")
     @classmethod

@@ -20,7 +20,10 @@ class AttemptView(BaseModel):
     ended_at: Time | None
     address: str | None
     key_ids: list[str]
-    error: str | None
+    error: str | None = Field(
+        description="Where it ended without an answer, and why: `resolve`, `address`, `proxy`, `connect` or `tls`"
+        " before the send, `request` during it, `answer` once all of it had left; then a colon and words."
+    )
     excerpt: str | None = Field(description="How the answer's body began; what is not UTF-8 is replaced.")
     location: str | None
     retry_after: float | None = Field(description="Seconds, as the receiver hinted.")

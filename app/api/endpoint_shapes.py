@@ -18,7 +18,7 @@ LONGEST_STEP = 366 * 24 * 3600
 Patterns = Annotated[list[Pattern], Field(min_length=1, max_length=100)]
 Signing = Literal["hmac", "ed25519"]
 Headers = dict[str, str]
-Rate = Annotated[float, Field(gt=0, le=100_000)]
+Rate = Annotated[float, Field(ge=0.001, le=100_000)]  # a slot in a thousand seconds is still a slot
 InFlight = Annotated[int, Field(ge=1, le=10_000)]
 Schedule = Annotated[list[Annotated[float, Field(ge=0, le=LONGEST_STEP)]], Field(max_length=50)]
 Description = Annotated[Text, Field(max_length=1000)]

@@ -29,7 +29,7 @@ from app.core.sets import PAUSE, Looked
 from app.core.suspects import Suspects
 from app.core.threads import start_vital
 from app.core.waiting import Waiter, Waiting
-from app.domain.exchange import Answered, Blocked
+from app.domain.exchange import Answered, Blocked, Phase, Unreached
 from app.domain.identity import public_id
 from app.domain.outcomes import Again, Bury, Done, outcome_of, verdict
 from app.domain.pacing import Heard
@@ -38,7 +38,7 @@ from app.domain.states import DeadReason, DeliveryStatus, Outcome
 from app.domain.wakeups import Answer
 from app.ledger.database import UNDONE, cause_of, in_transaction
 from app.ledger.deliveries import Claim, Ending
-from app.sending.engine import Engine, Places, Send, Sent
+from app.sending.engine import Engine, Places, Sent
 
 log = structlog.get_logger("duehook.delivery")
 
@@ -69,14 +69,17 @@ def _counts(looked: Looked) -> dict[str, int]:
     return {answer.value: number for answer, number in Counter(looked.answers.values()).items()}
 
 
-def _news(send: Send[Request], ending: Ending) -> News | None:
-    """None when it changes nothing: a delivery to an endpoint that has no trouble, or what disables it anyway."""
-    if ending.outcome is Outcome.GONE or (ending.outcome is Outcome.DELIVERED and not send.subject.claim.troubled):
+def _news(sent: Sent[Request], ending: Ending) -> News | None:
+    """None where it changes nothing: a delivery without trouble before it, a gone endpoint, what our proxy refused."""
+    request = sent.send.subject
+    if ending.outcome is Outcome.GONE or (ending.outcome is Outcome.DELIVERED and not request.claim.troubled):
+        return None
+    if isinstance(sent.exchange, Unreached) and sent.exchange.phase is Phase.PROXY:
         return None
     said = " ".join(str(each) for each in (ending.status_code, ending.error, ending.location) if each is not None)
     return News(
-        send.endpoint,
-        send.subject.revision,
+        sent.send.endpoint,
+        request.revision,
         Heard(ending.outcome, ending.started_at, ending.retry_after),
         f"{ending.outcome} ({said})" if said else ending.outcome,
     )
@@ -370,11 +373,11 @@ class Dispatcher:
         self._leases.drop([one.send.subject.claim for one, _ in ended])
         self._places.give([one.send.endpoint for one, _ in ended])
         self._tell(ended, states)
-        known = [(one.send, ending) for one, ending in ended if ending.delivery in states]
-        for send, ending in known:
+        known = [(one, ending) for one, ending in ended if ending.delivery in states]
+        for one, ending in known:
             if ending.outcome in ABOUT_ENDPOINT:
-                self._hear(send.endpoint, send.subject.revision, ending.outcome)
-        self._hear_paces([news for send, ending in known if (news := _news(send, ending))])
+                self._hear(one.send.endpoint, one.send.subject.revision, ending.outcome)
+        self._hear_paces([news for one, ending in known if (news := _news(one, ending))])
 
     def _hear(self, endpoint: int, revision: int, outcome: Outcome) -> None:
         try:

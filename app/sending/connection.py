@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import cast
 
-from app.domain.exchange import Unknown
+from app.domain.exchange import Phase, Unknown
 from app.domain.urls import Origin
 from app.sending.response import Reply, ResponseReader
 
@@ -124,9 +124,14 @@ class Connection(asyncio.Protocol):
             return
         reader = self._reader
         if reader.status is None:
-            self._waiter.set_result(Unknown(trouble, self.address))
+            self._waiter.set_result(Unknown(self._phase(), trouble, self.address))
         else:
             self._waiter.set_result(Reply(reader.status, reader.headers, reader.body, self.address))
+
+    def _phase(self) -> Phase:
+        """Whether some of the request is still here, as far as the loop can tell."""
+        writing = self._unsent or self._paused or self._transport.get_write_buffer_size()
+        return Phase.REQUEST if writing else Phase.ANSWER
 
     def _wake_at(self, when: float) -> None:
         """Sets the time at which what goes on has gone on for too long.

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from app.domain.addresses import Networks, why_refused
-from app.domain.exchange import Blocked, Unreached
+from app.domain.exchange import Blocked, Phase, Unreached
 from app.domain.urls import literal_address
 
 PINNED_SECONDS = 300.0
@@ -94,6 +94,15 @@ class Guard:
         self._quick.shutdown(wait=False, cancel_futures=True)
         self._slow.shutdown(wait=False, cancel_futures=True)
 
+    async def end(self) -> None:
+        """Closes, and gives up the lookups under way, also for those who wait for them; their threads end by
+        themselves."""
+        self.close()
+        under_way = list(self._under_way.values())
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+
     def _shared_lookup(self, host: str) -> asyncio.Task[Vetted]:
         task = self._under_way.get(host)
         if task is None:
@@ -116,7 +125,7 @@ class Guard:
         try:
             return await asyncio.get_running_loop().run_in_executor(pool, self._ask, host)
         except RuntimeError:  # the pool is shut down
-            return Unreached("the resolver is closed"), 0.0
+            return Unreached(Phase.RESOLVE, "the resolver is closed"), 0.0
 
     def _ask(self, host: str) -> Asked:
         """Runs in a thread: what the lookup found, and the seconds it took without the wait for the thread."""
@@ -126,7 +135,7 @@ class Guard:
             found = self._lookup(host)
         except Exception as error:  # noqa: BLE001 - gaierror, UnicodeError of IDNA, and whatever a given lookup raises
             reason = getattr(error, "strerror", None) or error
-            found = Unreached(f"the name could not be resolved: {reason}")
+            found = Unreached(Phase.RESOLVE, f"the name could not be resolved: {reason}")
         return found, time.monotonic() - started
 
     def _vet(self, host: str, addresses: list[str], *, literal: bool) -> Vetted:
@@ -135,7 +144,7 @@ class Guard:
             if reason := why_refused(address, self._allowed):
                 return Blocked(reason, literal, address)
         if not addresses:
-            return Unreached("the name has no addresses")
+            return Unreached(Phase.RESOLVE, "the name has no addresses")
         expires_at = asyncio.get_running_loop().time() + self._pinned_seconds
         resolution = Resolution(tuple(addresses), expires_at)
         _remember(self._pinned, host, resolution)

@@ -30,8 +30,11 @@ class Reply:
 
 
 def header_values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[str]:
-    """The values that stand under a lower-case name, in order, Latin-1 and without control characters."""
-    found = (value for key, value in headers if len(key) == len(name) and key.lower() == name)
+    """The values that stand under a lower-case name, in order, Latin-1 and without control characters.
+
+    And without the blanks round them, of which the parser leaves those behind.
+    """
+    found = (value.strip(b" \t") for key, value in headers if len(key) == len(name) and key.lower() == name)
     return [_CONTROLS.sub(" ", value.decode("latin-1")) for value in found]
 
 
@@ -45,8 +48,11 @@ class ResponseReader:
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         # Folded lines, NUL in a value and bare LF are ugly, and readable all the same: calling such a 200
-        # "unknown" would send it again for days. Contradictory lengths stay errors.
-        self._parser.set_dangerous_leniencies(lenient_headers=True, lenient_optional_cr_before_lf=True)
+        # "unknown" would send it again for days. Contradictory lengths stay errors. The version is judged below:
+        # the parser knows 0.9 and 2.0, which no HTTP/1.1 message is, and not 1.9, which is one (RFC 9110, 2.5).
+        self._parser.set_dangerous_leniencies(
+            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_version=True
+        )
         self.start(0)
 
     def start(self, body_wanted: int) -> None:
@@ -86,9 +92,13 @@ class ResponseReader:
             self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
+        status, version = self._parser.get_status_code(), self._parser.get_http_version()
+        if self._trouble:  # what follows an unreadable head is no answer either
+            return
         if len(self.headers) > HEADER_LIMIT:
             self._trouble = f"response head with more than {HEADER_LIMIT} lines"
+        elif not version.startswith("1."):
+            self._trouble = f"response in HTTP/{version}"
         elif self.status is None and (not 100 <= status < 200 or status == 101):
             self.status = status
 

@@ -2,7 +2,7 @@
 
 `PinnedTransport.send` is the engine's hot path: prepared bytes in, an `Exchange` out, one deadline round all of
 it. As an httpx transport (`handle_async_request`) the same sender serves everything that likes httpx.
-Deliberately absent: proxies, netrc, redirects, cookies, content decoding, chunked requests, `Expect`.
+Deliberately absent: the environment's proxies, netrc, redirects, cookies, content decoding, chunked requests, `Expect`.
 """
 
 import asyncio
@@ -11,17 +11,19 @@ from collections.abc import Iterable
 import httpx
 
 from app.domain.addresses import Networks
-from app.domain.exchange import Answered, Blocked, Exchange, Unknown, Unreached
+from app.domain.exchange import Answered, Blocked, Exchange, Phase, Unknown, Unreached
+from app.domain.proxies import Proxy
 from app.domain.urls import EndpointUrl, Origin, Unacceptable, parse_url
 from app.sending.connection import Connection
 from app.sending.dial import Dialer
 from app.sending.guard import PINNED_SECONDS, Guard, Lookup, system_lookup
 from app.sending.idle import IdleConnections
 from app.sending.response import RESPONSE_LIMIT, Reply
+from app.sending.tls import client_context
+from app.sending.tunnel import Tunnel
 
 EXCERPT_BYTES = 1024
 LOCATION_CHARACTERS = 2048
-RETRY_AFTER_CHARACTERS = 256
 DEFAULT_SECONDS = 15.0
 
 _SET_BY_US = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect", b"connection", b"keep-alive"))
@@ -45,9 +47,9 @@ def request_head(
 class PinnedTransport(httpx.AsyncBaseTransport):
     """Keeps connections to vetted addresses for one event loop; `close` (or `aclose`) when done.
 
-    `allowed_networks` may be sent to although not public; `ca_bundle` is a file of certificates to trust instead
-    of the system's; `lookup` replaces the system's resolver. `default_seconds` is the deadline of an httpx
-    request that brings no read timeout.
+    `allowed_networks` may be sent to although not public; `ca_bundle` is a file of certificates to trust beside
+    the system's; `proxy` is what all connections go through; `lookup` replaces the system's resolver.
+    `default_seconds` is the deadline of an httpx request that brings no read timeout.
     """
 
     def __init__(
@@ -55,13 +57,15 @@ class PinnedTransport(httpx.AsyncBaseTransport):
         allowed_networks: Networks = (),
         *,
         ca_bundle: str | None = None,
+        proxy: Proxy | None = None,
         lookup: Lookup = system_lookup,
         pinned_seconds: float = PINNED_SECONDS,
         default_seconds: float = DEFAULT_SECONDS,
     ) -> None:
         self._guard = Guard(allowed_networks, lookup=lookup, pinned_seconds=pinned_seconds)
         self._idle = IdleConnections()
-        self._dialer = Dialer(self._guard, ca_bundle, on_lost=self._idle.forget)
+        self._tunnel = Tunnel(proxy, lookup) if proxy else None
+        self._dialer = Dialer(self._guard, client_context(ca_bundle), self._tunnel, on_lost=self._idle.forget)
         self._default_seconds = default_seconds
 
     async def send(self, origin: Origin, head: bytes, body: bytes, deadline: float) -> Exchange:
@@ -78,7 +82,7 @@ class PinnedTransport(httpx.AsyncBaseTransport):
             result.address,
             result.body,
             location[0][:LOCATION_CHARACTERS] if location else None,
-            ", ".join(retry_after)[:RETRY_AFTER_CHARACTERS] if retry_after else None,
+            ", ".join(retry_after) if retry_after else None,  # cut, it might say something else
         )
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -112,9 +116,15 @@ class PinnedTransport(httpx.AsyncBaseTransport):
         """Closes idle connections and starts no further lookup; requests in the air go on."""
         self._idle.close()
         self._guard.close()
+        if self._tunnel:
+            self._tunnel.close()
 
     async def aclose(self) -> None:
+        """Closes, and leaves nothing behind in the loop: for who has nothing in the air any more."""
         self.close()
+        await self._guard.end()
+        if self._tunnel:
+            await self._tunnel.end()
 
     async def _exchange(
         self, origin: Origin, head: bytes, body: bytes, deadline: float, keep: int
@@ -132,8 +142,8 @@ class PinnedTransport(httpx.AsyncBaseTransport):
             if result is not None:
                 return result
             if reused is None:
-                return Unreached("the connection was closed before the request was sent", connection.address)
-        return Unreached("the deadline passed before the request was sent")
+                return Unreached(Phase.CONNECT, "closed before the request was sent", connection.address)
+        return Unreached(Phase.CONNECT, "the deadline passed before the request was sent")
 
 
 def _as_response(result: Reply | Unreached | Unknown | Blocked) -> httpx.Response:
@@ -141,7 +151,7 @@ def _as_response(result: Reply | Unreached | Unknown | Blocked) -> httpx.Respons
         case Reply(status, headers, body):
             kept = [(name, value) for name, value in headers if name.lower() not in _UNTRUE_ONCE_READ]
             return httpx.Response(status, headers=kept, content=body)
-        case Unknown(error):
-            raise httpx.ReadError(error)
-        case Unreached(error) | Blocked(error):
-            raise httpx.ConnectError(error)
+        case Unknown():
+            raise httpx.ReadError(result.error)
+        case Unreached() | Blocked():
+            raise httpx.ConnectError(result.error)

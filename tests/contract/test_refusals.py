@@ -9,6 +9,29 @@ import pytest
 from tests.contract.served import subscribe
 
 JSON = {"content-type": "application/json"}
+# Whatever leads a resolver or a router to 10.0.0.1, and whatever some parser takes for it.
+SPELLINGS_OF_10_0_0_1 = [
+    "10.0.0.1.",
+    "10.1",
+    "10.0.1",
+    "010.0.0.1",
+    "012.0.0.1",
+    "0xa.0.0.1",
+    "0x0a000001",
+    "167772161",
+    "%31%30.0.0.1",
+    "\uff11\uff10.0.0.1",
+    "10\u30020\u30020\u30021",
+    "[::10.0.0.1]",
+    "[::ffff:a00:1]",
+    "[64:ff9b::10.0.0.1]",
+    "[64:ff9b:1::a00:1]",
+    "[2002:a00:1::]",
+    "[2001:0:a00:1::]",
+    "[2001::f5ff:fffe]",
+    "[::ffff:0:10.0.0.1]",
+    "[fe80::1%25eth0]",
+]
 PATHS = {"reservation": "/v1/reservations", "event": "/v1/events", "endpoint": "/v1/endpoints"}
 GOOD: dict[str, dict[str, Any]] = {
     "reservation": {"resource": "seat", "hold_seconds": 60},
@@ -105,6 +128,7 @@ FLAWS: list[tuple[str, dict[str, Any] | str, str]] = [
     ("endpoint", {"url": "http://169.254.169.254/latest"}, "/url"),
     ("endpoint", {"url": "http://[::ffff:10.0.0.1]/"}, "/url"),
     ("endpoint", {"url": "http://2130706433/"}, "/url"),
+    *(("endpoint", {"url": f"http://{spelling}/"}, "/url") for spelling in SPELLINGS_OF_10_0_0_1),
     ("endpoint", {"url": "https://shop.example:0/"}, "/url"),
     ("endpoint", {"url": "https://shop.example/#x"}, "/url"),
     ("endpoint", {"url": "https:///x"}, "/url"),
@@ -134,6 +158,10 @@ FLAWS: list[tuple[str, dict[str, Any] | str, str]] = [
     ("endpoint", {"signing": "rsa"}, "/signing"),
     ("endpoint", {"rate_per_second": 0}, "/rate_per_second"),
     ("endpoint", {"rate_per_second": "5"}, "/rate_per_second"),
+    ("endpoint", {"rate_per_second": -1}, "/rate_per_second"),
+    ("endpoint", {"rate_per_second": 1e-300}, "/rate_per_second"),
+    ("endpoint", {"rate_per_second": 0.000999}, "/rate_per_second"),
+    ("endpoint", {"rate_per_second": 100_001}, "/rate_per_second"),
     ("endpoint", {"max_in_flight": 0}, "/max_in_flight"),
     ("endpoint", {"max_in_flight": 1.5}, "/max_in_flight"),
     ("endpoint", {"max_in_flight": 2**40}, "/max_in_flight"),
@@ -170,6 +198,22 @@ def test_a_flaw_is_422_and_named(client: httpx.Client, noun: str, different: Any
     problem = is_problem(client.post(PATHS[noun], content=body_of(noun, different), headers=JSON), 422, "invalid")
     assert [each["pointer"] for each in problem["errors"]] == [pointer]
     assert problem["errors"][0]["detail"]
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1e-400"])
+@pytest.mark.parametrize("member", ["rate_per_second", "max_in_flight"])
+def test_a_number_that_no_computer_holds_is_a_flaw_like_any_other(
+    client: httpx.Client, member: str, number: str
+) -> None:
+    body = f'{{"url": "https://shop.example/", "event_types": ["*"], "{member}": {number}}}'
+    problem = is_problem(client.post("/v1/endpoints", content=body, headers=JSON), 422, "invalid")
+    assert [each["pointer"] for each in problem["errors"]] == [f"/{member}"]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_a_number_that_is_none_is_no_json(client: httpx.Client, number: str) -> None:
+    body = f'{{"url": "https://shop.example/", "event_types": ["*"], "rate_per_second": {number}}}'
+    is_problem(client.post("/v1/endpoints", content=body, headers=JSON), 400, "not-json")
 
 
 def test_nothing_came_of_what_was_refused(client: httpx.Client) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.domain.exchange import Answered, Exchange, Unknown, Unreached
+from app.domain.exchange import Answered, Exchange, Phase, Unknown, Unreached
 from tests.hostile.server import (
     OK,
     Step,
@@ -20,6 +20,7 @@ from tests.hostile.server import (
     read_a_little,
     read_request,
     reset,
+    rest,
     send,
     serve_well,
 )
@@ -49,6 +50,8 @@ def answered(status: int, **fields: Any) -> Expected:
 
 
 UNKNOWN = Expected((Unknown,))
+CUT_SHORT = Expected((Unknown,), {"phase": Phase.REQUEST})  # with some of the request still here
+NO_ANSWER = Expected((Unknown,), {"phase": Phase.ANSWER})  # although all of it had left
 UNREACHED = Expected((Unreached,))
 # The receiver closes as soon as it accepts: whether a byte was written by then is a matter of microseconds.
 NOT_ANSWERED = Expected((Unreached, Unknown))
@@ -88,6 +91,7 @@ def head(status: bytes, *lines: bytes) -> bytes:
 
 
 EMPTY = b"content-length: 0"
+CHUNKED = head(b"200 OK", b"transfer-encoding: chunked")
 
 WELL_BEHAVED = [
     keeps("plain answer", OK, answered(200, excerpt=b"ok", address="127.0.0.1")),
@@ -146,7 +150,12 @@ INFORMATIONAL = [
 ]
 
 TIME = [
-    Case("silence", [read_request(), hang()], UNKNOWN, waits=True),
+    Case("silence", [read_request(), hang()], NO_ANSWER, waits=True),
+    Case("slow to read", [rest(0.1), read_request(), send(OK), serve_well()], answered(200), MIB * 8, kept=True),
+    Case("slow to answer", [read_request(), rest(0.1), send(OK), serve_well()], answered(200), kept=True),
+    Case("nothing after early hints", [read_request(), send(head(b"103 Hints")), hang()], NO_ANSWER, waits=True),
+    Case("nothing after half a head", [read_request(), send(OK[:20]), hang()], NO_ANSWER, waits=True),
+    Case("dripped status line", [read_request(), drip(OK, 0.2)], NO_ANSWER, waits=True),
     Case("dripped head", [read_request(), drip(head(b"200 OK", b"x: " + b"y" * 999))], UNKNOWN, waits=True),
     reply("dripped body", head(b"200 OK", b"content-length: 999"), answered(200), drip(MIB), waits=True),
     reply("body that never comes", head(b"200 OK", b"content-length: 9"), answered(200), hang(), waits=True),
@@ -158,7 +167,14 @@ TIME = [
         forever(b"1", 0.02),
         waits=True,
     ),
-    Case("never reads a large request", [hang()], UNKNOWN, MIB * 8, waits=True),
+    Case("never reads a large request", [hang()], CUT_SHORT, MIB * 8, waits=True),
+    Case(
+        "dripped head of a large request",
+        [read_a_little(), drip(head(b"200 OK", b"x: " + b"y" * 999))],
+        CUT_SHORT,
+        MIB * 8,
+        waits=True,
+    ),
 ]
 
 SIZE = [
@@ -175,17 +191,28 @@ SIZE = [
     reply("a head of 100 KB at once", head(b"200 OK", b"x: " + b"y" * 100_000, EMPTY), UNKNOWN, hang()),
     reply("a thousand headers", head(b"200 OK", *[b"x: y"] * 1000), UNKNOWN, hang()),
     reply("a status line without end", b"HTTP/1.1 200 ", UNKNOWN, forever(MIB)),
+    reply("a header name without end", b"HTTP/1.1 200 OK\r\n", UNKNOWN, forever(MIB)),
+    reply("empty lines for ever", b"", UNKNOWN, forever(b"\r\n" * 999)),
+    reply("a chunk extension without end", CHUNKED + b"1;x=", answered(200), forever(MIB)),
+    reply("a chunk of a gigabyte", CHUNKED + b"3b9aca00\r\n", answered(200), forever(MIB)),
+    reply("trailers for ever", CHUNKED + b"0\r\n", answered(200), forever(b"x: y\r\n" * 999)),
+    reply("error page of a gigabyte", head(b"500 No", b"content-length: 1000000000"), answered(500), forever(MIB)),
 ]
 
 CUT = [
     Case("closed when accepted", [], NOT_ANSWERED),
     Case("reset when accepted", [reset()], NOT_ANSWERED),
     Case("half-closed when accepted", [half_close(), read_request(), hang()], NOT_ANSWERED),
-    Case("closed while the request comes", [read_a_little()], UNKNOWN, MIB),
-    Case("reset while the request comes", [read_a_little(), reset()], UNKNOWN, MIB),
+    Case("closed while the request comes", [read_a_little()], CUT_SHORT, MIB * 16),
+    Case("reset while the request comes", [read_a_little(), reset()], CUT_SHORT, MIB * 16),
     reply("closed without an answer", b"", UNKNOWN),
     reply("reset without an answer", b"", UNKNOWN, reset()),
     reply("half-closed without an answer", b"", UNKNOWN, half_close(), hang()),
+    reply("closed after early hints", head(b"103 Early Hints"), NO_ANSWER),
+    reply("reset after early hints", head(b"103 Early Hints"), NO_ANSWER, reset()),
+    reply("half-closed in a header", b"HTTP/1.1 200 OK\r\ncontent-le", NO_ANSWER, half_close(), hang()),
+    reply("half-closed in the body", head(b"200 OK", b"content-length: 9"), answered(200), half_close(), hang()),
+    reply("reset in a chunk", CHUNKED + b"9\r\nab", answered(200), reset()),
     reply("closed in the status line", b"HTTP/1.1 20", UNKNOWN),
     reply("closed in a header", b"HTTP/1.1 200 OK\r\ncontent-le", UNKNOWN),
     reply("closed before the empty line", b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n", UNKNOWN),
@@ -232,12 +259,26 @@ UNREADABLE = [
     reply("length of thirty digits", head(b"200 OK", b"content-length: " + b"9" * 30), UNKNOWN, hang()),
     reply("NUL in a header name", head(b"200 OK", b"x\0: y", EMPTY), UNKNOWN, hang()),
     reply("header without a colon", head(b"200 OK", b"hello", EMPTY), UNKNOWN, hang()),
+    reply("HTTP/2.0", b"HTTP/2.0 200 OK\r\ncontent-length: 0\r\n\r\n", UNKNOWN, hang()),
+    reply("HTTP/0.9", b"HTTP/0.9 200 OK\r\ncontent-length: 0\r\n\r\n", UNKNOWN, hang()),
+    reply("HTTP/3.0", b"HTTP/3.0 410 Gone\r\ncontent-length: 0\r\n\r\n", UNKNOWN, hang()),
+    reply("HTTP/2", b"HTTP/2 200\r\n\r\n", UNKNOWN, hang()),
+    reply("HTTP/2.0, then a better answer", b"HTTP/2.0 200 OK\r\ncontent-length: 0\r\n\r\n" + OK, UNKNOWN, hang()),
+    reply("early hints in HTTP/2.0, then an answer", b"HTTP/2.0 103 Hints\r\n\r\n" + OK, UNKNOWN, hang()),
+    reply("a thousand headers, then a better answer", head(b"200 OK", *[b"x: y"] * 1000, EMPTY) + OK, UNKNOWN, hang()),
+    reply("no version", b"HTTP 200 OK\r\n\r\n", UNKNOWN, hang()),
+    reply("lower-case version", b"http/1.1 200 OK\r\n\r\n", UNKNOWN, hang()),
+    reply("a request instead of an answer", b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", UNKNOWN, hang()),
+    reply("two lengths on one line", head(b"200 OK", b"content-length: 2, 3") + b"ok", UNKNOWN, hang()),
+    reply("length in hexadecimal", head(b"200 OK", b"content-length: 0x2") + b"ok", UNKNOWN, hang()),
+    reply("length with a plus", head(b"200 OK", b"content-length: +2") + b"ok", UNKNOWN, hang()),
     reply("status of four digits", head(b"1000 OK", EMPTY), UNKNOWN, hang()),
     reply("status of two digits", head(b"20 OK", EMPTY), UNKNOWN, hang()),
     reply("status in letters", head(b"2OO OK", EMPTY), UNKNOWN, hang()),
 ]
 
 UGLY = [
+    keeps("HTTP/1.9", OK.replace(b"1.1", b"1.9"), answered(200, excerpt=b"ok")),
     keeps("status 999", head(b"999 What", EMPTY), answered(999)),
     keeps("status 099", head(b"099 What", EMPTY), answered(99)),
     keeps("status 000", head(b"000 What", EMPTY), answered(0)),
@@ -253,7 +294,23 @@ UGLY = [
     reply("two answers at once", OK + head(b"500 No", EMPTY), answered(200, excerpt=b"ok"), hang()),
     reply("half a second answer", OK + b"HTTP/1.1 5", answered(200, excerpt=b"ok"), hang()),
     reply("answer after connection: close", head(b"200 OK", b"connection: close", EMPTY) + OK, answered(200), hang()),
-    keeps("broken gzip", head(b"200 OK", b"content-encoding: gzip", EMPTY), answered(200)),
+    keeps("gzip of nothing", head(b"200 OK", b"content-encoding: gzip", EMPTY), answered(200)),
+    keeps(
+        "broken gzip with 200",
+        head(b"200 OK", b"content-encoding: gzip", b"content-length: 4") + b"\x1f\x8b\x08\xff",
+        answered(200, excerpt=b"\x1f\x8b\x08\xff"),
+    ),
+    keeps(
+        "broken UTF-8 in the body",
+        head(b"400 No", b"content-length: 6") + b"\xed\xa0\x80\xf0\x9f\x98",
+        answered(400, excerpt=b"\xed\xa0\x80\xf0\x9f\x98"),
+    ),
+    keeps(
+        "a body longer than the excerpt",
+        head(b"400 No", b"content-length: 3000") + b"abc" * 1000,
+        answered(400, excerpt=b"abc" * 341 + b"a"),
+    ),
+    reply("205 with a body", head(b"205 Reset", b"content-length: 2") + b"ok", answered(205)),
     keeps(
         "gzip bomb",
         head(
@@ -278,7 +335,7 @@ HINTS = [
     keeps(
         "Retry-After of 5,000 nines",
         head(b"429 No", b"retry-after: " + b"9" * 5000, EMPTY),
-        answered(429, retry_after="9" * 256),
+        answered(429, retry_after="9" * 5000),
     ),
     keeps("Latin-1 in Location", head(b"301 No", b"location: /\xe9\x85", EMPTY), answered(301, location="/é ")),
 ]

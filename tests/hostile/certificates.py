@@ -20,10 +20,16 @@ class Authority:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _name("test authority")
+        self._name = _name(f"test authority {folder.name}")  # of two with one name, OpenSSL asks the wrong one
         certificate = self._sign(_builder(self._name, self._name, self._key, 30 * _DAY), ca=True)
         self.bundle = str(folder / "ca.pem")
         Path(self.bundle).write_bytes(certificate.public_bytes(Encoding.PEM))
+
+    def stranger(self) -> "Authority":
+        """Another authority, which nobody trusts."""
+        folder = self._folder / "stranger"
+        folder.mkdir(exist_ok=True)
+        return Authority(folder)
 
     def server_context(self, *names: str, valid_for: datetime.timedelta = 30 * _DAY) -> ssl.SSLContext:
         """A server's TLS context with a certificate for these names or addresses, expired when negative."""

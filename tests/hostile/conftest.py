@@ -1,7 +1,7 @@
 """What all hostile tests use: both event loops, one certificate authority."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeAlias
 
 import pytest
@@ -24,7 +24,18 @@ def run(request: pytest.FixtureRequest) -> Run:
     return run_on_loop
 
 
+@pytest.fixture(scope="session", autouse=True)
+def system_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Authority]:
+    """What the system trusts in these tests, as OpenSSL lets anybody say: no other certificates than the tests' own."""
+    folder = tmp_path_factory.mktemp("system")
+    authority = Authority(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", authority.bundle)
+        patch.setenv("SSL_CERT_DIR", str(folder / "none"))
+        yield authority
+
+
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """The only authority that the senders of these tests trust."""
+    """What the senders of these tests trust beside the system's."""
     return Authority(tmp_path_factory.mktemp("certificates"))

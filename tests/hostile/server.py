@@ -99,6 +99,11 @@ def forever(data: bytes, every: float = 0.0) -> Step:
     return step
 
 
+def rest(seconds: float) -> Step:
+    """Does nothing for a while."""
+    return lambda peer: peer.server.stopping.wait(seconds)
+
+
 def hang() -> Step:
     """Does nothing until the server ends."""
     return lambda peer: peer.server.stopping.wait()
@@ -193,12 +198,18 @@ def echo_ids() -> Step:
 
 
 class HostileServer:
-    """Listens on a port of its own; `connections` counts what it accepted, `requests` holds what was read."""
+    """Listens on a port of its own; `connections` counts what it accepted, `requests` holds what was read.
 
-    def __init__(self, *scripts: Script, host: str = "127.0.0.1", port: int = 0) -> None:
+    It accepts at once, or when `accept_after` is set.
+    """
+
+    def __init__(
+        self, *scripts: Script, host: str = "127.0.0.1", port: int = 0, accept_after: threading.Event | None = None
+    ) -> None:
+        self.pauses: list[threading.Event] = [accept_after] if accept_after else []
+        self._accept_after = accept_after
         self.scripts = scripts or ([serve_well()],)
         self.requests: list[bytes] = []
-        self.pauses: list[threading.Event] = []
         self.stopping = threading.Event()
         self.connections = 0
         self._peers: list[Peer] = []
@@ -231,6 +242,8 @@ class HostileServer:
         thread.start()
 
     def _accept(self) -> None:
+        if self._accept_after:
+            self._accept_after.wait()
         with contextlib.suppress(OSError):  # the listener was shut down
             while True:
                 sock, _ = self._listener.accept()

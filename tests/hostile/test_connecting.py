@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.domain.exchange import Answered, Unknown, Unreached
-from app.sending import dial
+from app.domain.exchange import Answered, Phase, Unknown, Unreached
+from app.sending import reach
 from app.sending.transport import PinnedTransport
 from tests.hostile.cases import SHORT
 from tests.hostile.certificates import Authority
@@ -44,7 +44,7 @@ def test_a_refused_connection_is_unreached_at_once(run: Run, authority: Authorit
             unused.bind((NOBODY, 0))
             url = f"http://receiver.test:{unused.getsockname()[1]}/"
             result, seconds = await post_timed(sender(authority, NOBODY), url)
-        assert result == Unreached("connection refused", NOBODY)
+        assert result == Unreached(Phase.CONNECT, "connection refused", NOBODY)
         assert seconds < UNHURRIED
 
     run(story())
@@ -55,7 +55,7 @@ def test_a_black_holed_address_is_unreached_at_the_deadline(run: Run, authority:
         url = f"http://receiver.test:{server.port}/"
         transport = sender(authority, BLACK_HOLE)
         result, seconds = await post_timed(transport, url, seconds=SHORT)
-        assert result == Unreached("no connection in time", BLACK_HOLE)
+        assert result == Unreached(Phase.CONNECT, "no connection in time", BLACK_HOLE)
         assert keeps_deadline(seconds, SHORT)
         assert isinstance(await post(transport, f"http://127.0.0.1:{server.port}/"), Answered)
         transport.close()
@@ -98,6 +98,20 @@ def test_a_receiver_that_never_accepts_may_still_have_the_request(run: Run, auth
     run(story())
 
 
+def test_a_receiver_that_accepts_late_is_heard(run: Run, authority: Authority) -> None:
+    async def story() -> None:
+        with HostileServer(accept_after=released) as server:
+            sending = asyncio.create_task(post(sender(authority), f"http://127.0.0.1:{server.port}/"))
+            await asyncio.sleep(0.1)
+            assert not sending.done()
+            released.set()
+            assert isinstance(await sending, Answered)
+            assert server.connections == len(server.requests) == 1
+
+    released = threading.Event()
+    run(story())
+
+
 def test_an_ipv6_literal_is_connected_to(run: Run, authority: Authority) -> None:
     async def story() -> None:
         transport = sender(authority)
@@ -124,9 +138,9 @@ def test_a_connection_to_itself_is_refused(run: Run, authority: Authority, monke
 
     async def story() -> None:
         result = await post(sender(authority), f"http://127.0.0.1:{port}/")
-        assert result == Unreached("connected to itself", "127.0.0.1")
+        assert result == Unreached(Phase.CONNECT, "connected to itself", "127.0.0.1")
 
-    monkeypatch.setattr(dial, "_new_socket", bound)
+    monkeypatch.setattr(reach, "_new_socket", bound)
     run(story())
 
 

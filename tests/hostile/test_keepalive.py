@@ -1,16 +1,18 @@
 """Kept connections: what arrives between two requests is never an answer, and nobody's close costs a delivery."""
 
 import asyncio
+import inspect
 import threading
+from collections import Counter
 
 import pytest
 
-from app.domain.exchange import Answered, Unreached
-from app.sending import response
+from app.domain.exchange import Answered, Exchange, Unknown, Unreached
+from app.sending import guard, response
 from app.sending.connection import Connection
 from app.sending.idle import IdleConnections
-from app.sending.transport import PinnedTransport
-from tests.hostile.cases import SMALL, UNKNOWN, answered, head
+from app.sending.transport import PinnedTransport, request_head
+from tests.hostile.cases import CUT_SHORT, MIB, SMALL, UNKNOWN, answered, head
 from tests.hostile.certificates import Authority
 from tests.hostile.conftest import Run
 from tests.hostile.sending import LOOPBACK, endpoint, eventually, post
@@ -24,14 +26,17 @@ from tests.hostile.server import (
     half_close,
     hang,
     pause,
+    read_a_little,
     read_request,
     reset,
+    rest,
     send,
     serve_well,
     signal,
     wait_until_left,
 )
 
+ROUNDS = 100
 SERVED = answered(200, excerpt=b"ok")
 STRAY = {
     "an answer": send(head(b"500 Not Yours", b"content-length: 0")),
@@ -223,3 +228,54 @@ def test_a_deadline_that_has_passed_sends_nothing_and_keeps_the_connection(run: 
     with HostileServer() as server:
         run(story())
     assert len(server.requests) == 1
+
+
+def test_a_receiver_that_closes_at_any_moment_costs_no_attempt_and_doubles_none(run: Run, authority: Authority) -> None:
+    """Its close comes before, while and after the next request is written, a little later from one to the next."""
+
+    async def story() -> None:
+        transport = PinnedTransport(LOOPBACK, ca_bundle=authority.bundle)
+        url = endpoint(f"http://127.0.0.1:{server.port}/")
+        now = asyncio.get_running_loop().time
+
+        async def lane(lane: int) -> None:
+            for number in range(ROUNDS):
+                ident = f"evt_{lane}_{number}"
+                head = request_head(url, [("webhook-id", ident)], len(SMALL))
+                results[ident] = await transport.send(url.origin, head, SMALL, now() + 5)
+                await asyncio.sleep(number % 7 * 0.0002)
+
+        await asyncio.gather(*(lane(each) for each in range(4)))
+        transport.close()
+
+    results: dict[str, Exchange] = {}
+    scripts = [[read_request(), send(OK), rest(number % 11 * 0.0002)] for number in range(ROUNDS * 4)]
+    with HostileServer(*scripts, [serve_well()]) as server:
+        run(story())
+    came = Counter(request.split(b"webhook-id: ")[1].split(b"\r\n")[0].decode() for request in server.requests)
+    assert set(came.values()) == {1}, "none is sent twice within its attempt"
+    for ident, result in results.items():
+        assert isinstance(result, Answered | Unknown), result
+        assert ident in came or isinstance(result, Unknown), "what was answered has come"
+    assert server.connections > ROUNDS < len(came), "it has closed often, and often in time"
+
+
+def test_a_kept_connection_that_closes_in_the_middle_of_a_request_is_unknown_and_not_sent_twice(
+    run: Run, authority: Authority
+) -> None:
+    async def story() -> None:
+        transport = PinnedTransport(LOOPBACK, ca_bundle=authority.bundle)
+        url = f"http://127.0.0.1:{server.port}/"
+        SERVED.check(await post(transport, url))
+        CUT_SHORT.check(await post(transport, url, MIB * 16))
+        SERVED.check(await post(transport, url))
+        transport.close()
+
+    with HostileServer([read_request(), send(OK), read_a_little(), reset()], [serve_well()]) as server:
+        run(story())
+    assert server.connections == 2 and len(server.requests) == 2
+
+
+def test_a_pinned_connection_is_used_for_five_minutes_at_most() -> None:
+    assert guard.PINNED_SECONDS <= 300
+    assert inspect.signature(PinnedTransport).parameters["pinned_seconds"].default == guard.PINNED_SECONDS

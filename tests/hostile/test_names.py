@@ -9,9 +9,11 @@ import pytest
 
 from app.domain.addresses import parse_networks
 from app.domain.exchange import Answered, Blocked, Unreached
+from app.domain.proxies import Proxy
+from app.domain.urls import Origin
 from app.sending import guard
 from app.sending.transport import PinnedTransport
-from tests.hostile.cases import SHORT
+from tests.hostile.cases import DEADLINE, SHORT
 from tests.hostile.certificates import Authority
 from tests.hostile.conftest import Run
 from tests.hostile.sending import LOOPBACK, UNHURRIED, keeps_deadline, post, post_timed
@@ -74,6 +76,69 @@ def test_a_name_with_one_address_that_is_not_allowed_is_blocked(
     with HostileServer() as server:
         run(story())
     assert server.connections == 0
+
+
+@pytest.mark.parametrize("host", ["127.1", "127.0.1", "0x7f.1", "0177.0.0.1", "0x7f000001", "2130706433", "localhost"])
+def test_what_only_a_resolver_takes_for_an_address_is_vetted_too(host: str, run: Run, authority: Authority) -> None:
+    """No endpoint can have such a URL; should one get past that, it is still a name, and asked for like one."""
+
+    async def story() -> None:
+        transport = PinnedTransport(ca_bundle=authority.bundle)
+        deadline = asyncio.get_running_loop().time() + DEADLINE
+        result = await transport.send(Origin("http", host, server.port), b"POST / HTTP/1.1\r\n\r\n", b"", deadline)
+        assert isinstance(result, Blocked) and not result.literal, result
+        assert result.error.startswith("address: 127.0.0.1 is in 127.0.0.0/8 (loopback") or result.address == "::1"
+        transport.close()
+
+    with HostileServer() as server:
+        run(story())
+    assert server.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("allowed", "host", "passes"),
+    [
+        ("127.0.0.0/8", "127.0.0.1", True),
+        ("127.0.0.1/32", "127.0.0.1", True),
+        ("127.0.0.2/32", "127.0.0.1", False),
+        ("10.0.0.0/8", "127.0.0.1", False),
+        ("::1/128", "127.0.0.1", False),
+        ("127.0.0.0/8", "[::1]", False),
+        ("127.0.0.0/8", "[::ffff:127.0.0.1]", True),
+        ("::ffff:0:0/96", "[::ffff:127.0.0.1]", True),
+        ("10.0.0.0/8", "[::ffff:127.0.0.1]", False),
+    ],
+)
+def test_allowed_networks_open_what_they_name_and_nothing_else(
+    allowed: str, host: str, passes: bool, run: Run, authority: Authority
+) -> None:
+    async def story() -> None:
+        transport = PinnedTransport(parse_networks([allowed]), ca_bundle=authority.bundle)
+        result = await post(transport, f"http://{host}:{server.port}/")
+        assert isinstance(result, Answered if passes else Blocked), result
+        transport.close()
+
+    with HostileServer() as server:
+        run(story())
+
+
+def test_a_kept_connection_ends_with_the_vetting_of_its_address(run: Run, authority: Authority) -> None:
+    """Busy all the time, it would otherwise outlive every change of the name."""
+
+    async def story() -> None:
+        resolver = Resolver(["127.0.0.1"], ["10.0.0.1"])
+        transport = PinnedTransport(LOOPBACK, ca_bundle=authority.bundle, lookup=resolver, pinned_seconds=0.3)
+        url, began = f"http://receiver.test:{server.port}/", asyncio.get_running_loop().time()
+        while isinstance(result := await post(transport, url), Answered):
+            assert asyncio.get_running_loop().time() < began + UNHURRIED
+            await asyncio.sleep(0.005)
+        assert isinstance(result, Blocked) and result.address == "10.0.0.1"
+        assert asyncio.get_running_loop().time() >= began + 0.3
+        transport.close()
+
+    with HostileServer() as server:
+        run(story())
+    assert server.connections == 1
 
 
 def test_a_name_that_moves_to_a_private_address_is_blocked_from_then_on(run: Run, authority: Authority) -> None:
@@ -168,6 +233,30 @@ def test_a_lookup_that_hangs_is_unreached_at_the_deadline_and_is_shared(run: Run
     try:
         with HostileServer() as server:
             run(story())
+    finally:
+        released.set()
+
+
+def test_a_transport_that_is_closed_for_good_leaves_no_lookup_in_the_loop(run: Run, authority: Authority) -> None:
+    released = threading.Event()
+
+    def hang(_: str) -> list[str]:
+        released.wait()
+        return []
+
+    async def story() -> None:
+        proxy = Proxy("proxy.test", 3128)
+        for transport, url in (
+            (PinnedTransport(lookup=hang), "http://receiver.test/"),
+            (PinnedTransport(LOOPBACK, lookup=hang, proxy=proxy), "http://127.0.0.1/"),
+        ):
+            assert isinstance(await post(transport, url, seconds=0.05), Unreached)
+            await transport.aclose()
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+        released.set()
+
+    try:
+        run(story())
     finally:
         released.set()
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from app.domain.exchange import Answered
+from app.domain.exchange import Answered, Phase
+from app.sending.tls import client_context
 from app.sending.transport import PinnedTransport
 from tests.hostile.cases import UNKNOWN, UNREACHED, Case, Expected, answered, head
 from tests.hostile.certificates import Authority
@@ -18,9 +19,11 @@ from tests.hostile.server import (
     Step,
     cut_tls,
     drip,
+    half_close,
     hang,
     read_a_little,
     read_request,
+    read_what_is_there,
     reset,
     send,
     serve_well,
@@ -54,8 +57,31 @@ def old_version(authority: Authority) -> ssl.SSLContext:
     return context
 
 
+def not_yet_valid(authority: Authority) -> ssl.SSLContext:
+    return authority.server_context(NAME, valid_for=datetime.timedelta(days=90))
+
+
+def unknown_authority(authority: Authority) -> ssl.SSLContext:
+    return authority.stranger().server_context(NAME)
+
+
+def wants_ours(authority: Authority) -> ssl.SSLContext:
+    context = authority.server_context(NAME)
+    context.verify_mode, context.maximum_version = ssl.CERT_REQUIRED, ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def unreached(why: str) -> Expected:
+    return Expected(UNREACHED.kinds, {"phase": Phase.TLS, "why": why})
+
+
 def refused(reason: str) -> Expected:
-    return Expected(UNREACHED.kinds, {"error": f"certificate refused: {reason}"})
+    return unreached(f"certificate refused: {reason}")
+
+
+NOT_TLS = unreached("the receiver does not speak TLS on this port")
+RESET = unreached("connection reset by peer")
+LATE = unreached("the handshake did not end in time")
 
 
 WITHOUT_LENGTH = head(b"200 OK") + b"all of it"
@@ -81,12 +107,18 @@ CASES: list[tuple[Context | None, Case]] = [
         wrong_name,
         Case("wrong name", [serve_well()], refused("Hostname mismatch, certificate is not valid for 'receiver.test'.")),
     ),
-    (old_version, Case("TLS 1.1", [serve_well()], UNREACHED)),
-    (None, Case("plain HTTP on a TLS port", [read_a_little(), send(OK), hang()], UNREACHED)),
-    (None, Case("closed in the handshake", [read_a_little()], UNREACHED)),
-    (None, Case("reset in the handshake", [read_a_little(), reset()], UNREACHED)),
-    (None, Case("handshake never answered", [hang()], UNREACHED, waits=True)),
-    (None, Case("garbage in the handshake", [send(b"\x16\x03\x01\xff\xff" + b"\0" * 99), hang()], UNREACHED)),
+    (not_yet_valid, Case("not yet valid", [serve_well()], refused("certificate is not yet valid"))),
+    (unknown_authority, Case("unknown authority", [serve_well()], refused("unable to get local issuer certificate"))),
+    (wants_ours, Case("wants a certificate of ours", [serve_well()], UNREACHED)),
+    (old_version, Case("TLS 1.1", [serve_well()], unreached("the receiver speaks no version of TLS from 1.2 on"))),
+    (None, Case("plain HTTP on a TLS port", [read_a_little(), send(OK), hang()], NOT_TLS)),
+    (None, Case("another protocol's greeting on a TLS port", [send(b"220 mail.test ESMTP\r\n"), hang()], NOT_TLS)),
+    (None, Case("closed in the handshake", [read_a_little()], RESET)),
+    (None, Case("reset in the handshake", [read_a_little(), reset()], RESET)),
+    (None, Case("half-closed in the handshake", [read_what_is_there(), half_close(), hang()], UNREACHED)),
+    (None, Case("handshake never answered", [hang()], LATE, waits=True)),
+    (None, Case("handshake dripped", [send(b"\x16\x03\x03\x40\0\x02"), drip(bytes(999))], LATE, waits=True)),
+    (None, Case("garbage in the handshake", [send(b"\x16\x03\x01\xff\xff" + b"\0" * 99), hang()], NOT_TLS)),
 ]
 
 
@@ -125,6 +157,29 @@ def test_a_receiver_that_the_system_does_not_trust_is_unreached(run: Run, author
     with HostileServer([start_tls(good(authority)), serve_well()]) as server:
         run(story())
     assert not server.requests
+
+
+def test_a_bundle_is_trusted_beside_the_systems_authorities(
+    run: Run, authority: Authority, system_authority: Authority
+) -> None:
+    async def story() -> None:
+        transport = PinnedTransport(LOOPBACK, ca_bundle=authority.bundle, lookup=lambda _: ["127.0.0.1"])
+        assert isinstance(await post(transport, f"https://{NAME}:{public.port}/"), Answered)
+        assert isinstance(await post(transport, f"https://{NAME}:{internal.port}/"), Answered)
+        transport.close()
+
+    with (
+        HostileServer([start_tls(good(system_authority)), serve_well()]) as public,
+        HostileServer([start_tls(good(authority)), serve_well()]) as internal,
+    ):
+        run(story())
+
+
+def test_no_version_of_tls_before_1_2_is_offered_and_no_strictness_of_one_python_alone() -> None:
+    context = client_context(None)
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
 
 
 def test_plain_http_to_a_tls_port_is_unknown_since_bytes_left(run: Run, authority: Authority) -> None:

@@ -25,6 +25,7 @@ from app.core.leases import Leases
 from app.core.requests import Request
 from app.domain.wakeups import Answer
 from app.ledger.deliveries import Claim
+from app.ledger.sealing import Sealer
 from app.runtime import make_dispatcher, open_runtime
 from app.sending.engine import Engine as Sender
 from app.sending.engine import Send
@@ -114,6 +115,20 @@ def test_a_delivery_whose_event_is_gone_is_buried_and_the_others_go_out(
     assert row(engine, "dead_letters", "delivery", ids[1])["reason"] == "poison"
     with engine.begin() as connection:
         connection.execute(text("DELETE FROM duehook.deliveries WHERE id = :id"), {"id": ids[1]})
+
+
+@pytest.mark.parametrize("value", ["a\r\nx-other: b", "a\nb", "a\0b", "\N{SNOWMAN}"])
+def test_a_header_that_would_break_the_request_is_not_sent_and_harms_no_other(
+    engine: Engine, dispatcher: Dispatcher, receiver: Receiver, value: str
+) -> None:
+    """The API refuses it; it could only have been written past that."""
+    receiver.register(engine, headers=Sealer([KEY]).seal_headers({"x-broken": value}))
+    receiver.register(engine)
+    ids = ids_of(engine, some_events(engine, 2))
+    dispatcher.deliver(ids)
+    wait_until(lambda: sorted(states(engine)) == ["dead", "dead", "delivered", "delivered"])
+    assert rows(engine, "SELECT DISTINCT reason FROM duehook.dead_letters") == ["poison"]
+    assert len(receiver.received) == 2
 
 
 def test_an_endpoint_that_can_t_be_signed_for_harms_no_other(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.backoff import FULL, SHORT, Schedule
-from app.domain.exchange import Answered, Blocked, Exchange, Unknown, Unreached
+from app.domain.exchange import Answered, Blocked, Exchange, Phase, Unknown, Unreached
 from app.domain.outcomes import Again, Bury, Done, Verdict, outcome_of, verdict
 from app.domain.states import DeadReason, Outcome
 
@@ -99,8 +99,8 @@ def test_a_429_is_throttled_with_or_without_a_hint() -> None:
 @pytest.mark.parametrize(
     ("exchange", "outcome"),
     [
-        (Unreached("no such name"), Outcome.UNREACHED),
-        (Unknown("reset", ADDRESS), Outcome.UNKNOWN),
+        (Unreached(Phase.RESOLVE, "no such name"), Outcome.UNREACHED),
+        (Unknown(Phase.ANSWER, "reset", ADDRESS), Outcome.UNKNOWN),
         (Blocked("private", literal=True), Outcome.BLOCKED),
         (Blocked("private", literal=False), Outcome.BLOCKED),
     ],

@@ -1,13 +1,17 @@
 """Settings: each wrong one is refused with one sentence that says what to change; small values are legal."""
 
+from base64 import b64encode
 from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 
+from app.domain.proxies import Proxy, parse_proxy
 from app.settings import Settings, SettingsError, load
 
 KEY = "k" * 32
+PROXY_SHAPE = "write it as http://host:port or http://user:password@host:port, with no path"
+PROXY_LOGIN = "the login of a proxy is user:password, and the user's name holds no colon"
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +51,16 @@ def test_nothing_has_to_be_set() -> None:
         ("FLOWER_LOGIN", "nobody:", "write it as user:password"),
         ("ALLOWED_NETWORKS", "10.0.0.1/8", "10.0.0.1/8 has host bits set"),
         ("ALLOWED_NETWORKS", "127.0.0.0/8,home", "'home' does not appear to be an IPv4 or IPv6 network"),
+        ("CA_BUNDLE", "nowhere.pem", "nowhere.pem can't be read: No such file or directory"),
+        ("CA_BUNDLE", __file__, f"{__file__} is no file of certificates in PEM form"),
+        ("EGRESS_PROXY", "https://proxy:1", PROXY_SHAPE),
+        ("EGRESS_PROXY", "proxy:3128", PROXY_SHAPE),
+        ("EGRESS_PROXY", "http://proxy", PROXY_SHAPE),
+        ("EGRESS_PROXY", "http://proxy:3128/path", PROXY_SHAPE),
+        ("EGRESS_PROXY", "http://proxy:0", "a port is a number from 1 to 65535"),
+        ("EGRESS_PROXY", "http://127.1:3128", "an IPv4 address is written as four decimal numbers"),
+        ("EGRESS_PROXY", "http://u@proxy:1", PROXY_LOGIN),
+        ("EGRESS_PROXY", "http://a%3Ab:p@proxy:1", PROXY_LOGIN),
         ("DEADLINE_SECONDS", "0", "input should be greater than 0"),
         ("DEADLINE_SECONDS", "soon", "input should be a valid number, unable to parse string as a number"),
         ("DEADLINE_SECONDS", "nan", "input should be a finite number"),
@@ -120,6 +134,29 @@ def test_what_is_set_to_nothing_is_not_set(monkeypatch: pytest.MonkeyPatch) -> N
     assert load().model_dump() == Settings.model_construct().model_dump()
 
 
+def test_a_folder_is_no_ca_bundle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refusal(monkeypatch, DUEHOOK_CA_BUNDLE=str(folder)).startswith(f"DUEHOOK_CA_BUNDLE is not right: {folder} ")
+
+
+@pytest.mark.parametrize(
+    ("url", "proxy", "login"),
+    [
+        ("http://proxy:3128", ("proxy", 3128), None),
+        ("HTTP://Proxy.Example:80/", ("proxy.example", 80), None),
+        ("http://[fd00::1]:3128", ("fd00::1", 3128), None),
+        ("http://u:p@10.0.0.1:8080", ("10.0.0.1", 8080), "u:p"),
+        ("http://u%40home:p%3A%2F%40:@proxy:1", ("proxy", 1), "u@home:p:/@:"),
+        ("http://u:@proxy:1", ("proxy", 1), "u:"),
+        ("http://ü:p@proxy:1", ("proxy", 1), "ü:p"),
+    ],
+)
+def test_an_egress_proxy_is_read_with_its_login(url: str, proxy: tuple[str, int], login: str | None) -> None:
+    found = parse_proxy(url)
+    assert isinstance(found, Proxy) and (found.host, found.port) == proxy
+    assert found.authorization == (login and "Basic " + b64encode(login.encode()).decode())
+    assert "Basic" not in repr(found)
+
+
 @pytest.mark.parametrize("url", ["postgresql://h/d", "postgres://h/d", "postgresql+psycopg://h/d"])
 def test_a_database_url_may_have_any_of_the_common_schemes(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("DUEHOOK_DATABASE_URL", url)
@@ -146,14 +183,19 @@ def test_a_dot_env_file_that_is_no_text_is_refused(folder: Path, monkeypatch: py
     assert refusal(monkeypatch).startswith("the file .env can't be read (")
 
 
-@pytest.mark.parametrize("name", ["DATABASE_URL", "SECRETS_KEY", "FLOWER_LOGIN", "METRICS_TOKEN"])
+@pytest.mark.parametrize("name", ["DATABASE_URL", "SECRETS_KEY", "FLOWER_LOGIN", "METRICS_TOKEN", "EGRESS_PROXY"])
 def test_no_secret_shows_when_settings_are_printed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    values = {"DATABASE_URL": "postgresql://u:HIDDEN@h/d", "SECRETS_KEY": f"HIDDEN{KEY}", "FLOWER_LOGIN": "u:HIDDEN"}
+    values = {
+        "DATABASE_URL": "postgresql://u:HIDDEN@h/d",
+        "SECRETS_KEY": f"HIDDEN{KEY}",
+        "FLOWER_LOGIN": "u:HIDDEN",
+        "EGRESS_PROXY": "http://u:HIDDEN@proxy:3128",
+    }
     monkeypatch.setenv(f"DUEHOOK_{name}", values.get(name, "HIDDEN"))
     assert "HIDDEN" not in repr(load())
 
 
-@pytest.mark.parametrize("name", ["DATABASE_URL", "BROKER_URL", "SECRETS_KEY", "FLOWER_LOGIN"])
+@pytest.mark.parametrize("name", ["DATABASE_URL", "BROKER_URL", "SECRETS_KEY", "FLOWER_LOGIN", "EGRESS_PROXY"])
 def test_a_refusal_does_not_repeat_a_secret(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert "HIDDEN" not in refusal(monkeypatch, **{f"DUEHOOK_{name}": "HIDDEN"})
 
