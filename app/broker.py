@@ -24,6 +24,7 @@ TASK = {
     Kind.RESERVATION: "duehook.expire",
     Kind.EVENT: "duehook.fan_out",
     Kind.DELIVERY: "duehook.deliver",
+    Kind.JOB: "duehook.advance_job",
 }
 AUDIT = "duehook.audit"
 

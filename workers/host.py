@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import structlog
 
-from app.core import events, reservations
+from app.core import events, jobs, reservations
 from app.core.dispatch import Dispatcher
 from app.core.presence import Presence
 from app.core.sets import Looked
@@ -166,6 +166,8 @@ class Host:
                 return self._deliver(ids)
             case Kind.ENDPOINT:
                 return Looked(dict.fromkeys(ids, Answer.GONE))
+            case Kind.JOB:
+                return jobs.advance(self._runtime.engine, ids)
 
     def _deliver(self, ids: Sequence[int]) -> Looked:
         with self._making:

@@ -249,11 +249,17 @@ class Dispatcher:
         self._tell(ended, states)
         for one, ending in ended:
             if ending.outcome in ABOUT_ENDPOINT and ending.delivery in states:
-                self._hear(one.send.endpoint, one.send.subject.revision, ending.outcome)
+                self._hear(one, ending.outcome)
 
-    def _hear(self, endpoint: int, revision: int, outcome: Outcome) -> None:
+    def _hear(self, one: Sent[Request], outcome: Outcome) -> None:
+        endpoint, request = one.send.endpoint, one.send.subject
         try:
-            in_transaction(self._database, lambda connection: endpoints.hear(connection, endpoint, revision, outcome))
+            in_transaction(
+                self._database,
+                lambda connection: endpoints.hear(
+                    connection, endpoint, request.revision, outcome, event=request.claim.event
+                ),
+            )
         except UNDONE as error:  # the next delivery's outcome says it again
             log.warning("endpoint_not_told", endpoint=public_id("end", endpoint), error=cause_of(error))
 
