@@ -7,8 +7,7 @@ from app.api.delivery_shapes import AttemptView, DeliveryView
 from app.api.fields import Time
 from app.api.paging import Listing
 from app.domain.states import DeadReason
-
-SLOWEST, FASTEST = 0.01, 100_000
+from app.domain.steps import FASTEST, SLOWEST
 
 
 class DeadLetterView(DeliveryView):

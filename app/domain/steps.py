@@ -5,6 +5,7 @@ from datetime import timedelta
 MOST = 200  # rows of one step
 MOMENT = 0.2  # seconds that one step should take at most
 USUAL_RATE = 1_000.0  # re-openings per second where nobody says otherwise: what is fresh must have room beside them
+SLOWEST, FASTEST = 0.01, 100_000.0  # re-openings per second that one may ask for
 STEPS_PER_SECOND = 5  # of one that has a rate: a second's worth at once would be a burst
 
 
