@@ -59,7 +59,7 @@ _CHOOSE = text(f"""/* dead_letters.choose */
     chosen AS MATERIALIZED (
         SELECT died_at, delivery FROM walked WHERE {_MATCHES} ORDER BY died_at, delivery LIMIT :most)
     SELECT c.died_at, c.delivery, d.event, false AS is_edge
-      FROM chosen c JOIN duehook.deliveries d ON d.id = c.delivery
+      FROM chosen c CROSS JOIN LATERAL (SELECT event FROM duehook.deliveries WHERE id = c.delivery OFFSET 0) d
      UNION ALL
     SELECT died_at, delivery, NULL, true FROM edge
      ORDER BY is_edge, died_at, delivery""")

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -17,8 +18,8 @@ from app.core.reservations import Refused
 from app.core.steps import Step
 from app.domain.states import DeadReason, JobKind, JobStatus
 from app.domain.steps import MOMENT, MOST, USUAL_RATE, pause_after, rows_after, rows_of
-from app.domain.wakeups import Answer
-from app.ledger import endpoint_changes, jobs
+from app.domain.wakeups import Answer, Kind
+from app.ledger import endpoint_changes, jobs, outbox
 from app.ledger import events as event_ledger
 from app.ledger.dead_letters import Filter
 from app.ledger.jobs import Job
@@ -27,6 +28,7 @@ from tests.conftest import Connect
 from tests.ledgers import TENANT, TERMS, an_endpoint, buried, claimed, dead, deliveries_of, row, rows, some_events
 from tests.plain import refused
 
+TOKEN = UUID(int=7)
 FAST = 100_000.0  # per second: a clock that stands still needs to move by little from step to step
 
 
@@ -237,6 +239,18 @@ def test_two_at_once_do_one_step(engine: Engine, clock: Clock, small: None) -> N
     assert advance(engine, [seq]).answers == {seq: Answer.TAKEN}
     assert advance(engine, [seq]).answers == {seq: Answer.EARLY}, "the pace holds for whoever comes"
     assert job(engine, seq).done == 7
+
+
+def test_a_relay_that_was_publishing_meanwhile_does_not_move_the_next_look(engine: Engine, clock: Clock) -> None:
+    an_endpoint(engine, event_types=["order.*"])
+    dead(engine, 3)
+    seq = redrive(engine, rate=1)
+    with engine.begin() as connection:
+        assert outbox.take(connection, TOKEN, {Kind.JOB: outbox.Room(10)})
+    advance(engine, [seq])
+    with engine.begin() as connection:
+        outbox.move(connection, TOKEN, [seq], timedelta(minutes=1))
+    assert row(engine, "outbox", "ref", seq)["look_at"] == clock.now + timedelta(seconds=1)
 
 
 def test_an_early_wakeup_leaves_the_look_at_the_next_step(engine: Engine, clock: Clock) -> None:

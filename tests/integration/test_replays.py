@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
+from app.core import by_hand as by_hand_core
 from app.core import deliveries, events, pings, replays
 from app.core.jobs import advance
 from app.core.reservations import Refused
@@ -14,11 +15,24 @@ from app.domain.identity import public_id
 from app.domain.states import DeadReason, DeliveryStatus, JobStatus
 from app.domain.wakeups import Answer
 from app.ledger import by_hand, endpoint_changes
+from app.ledger import events as event_ledger
 from app.ledger.jobs import Job
 from app.ledger.replays import make, window
 from tests.clock import Clock
 from tests.integration.test_jobs import job, small, steps
-from tests.ledgers import TENANT, TERMS, an_endpoint, buried, claimed, dead, deliveries_of, ending, rows, some_events
+from tests.ledgers import (
+    TENANT,
+    TERMS,
+    an_endpoint,
+    buried,
+    claimed,
+    dead,
+    deliveries_of,
+    ending,
+    row,
+    rows,
+    some_events,
+)
 
 __all__ = ["small"]
 USUAL = (DeliveryStatus.DEAD, DeliveryStatus.CANCELLED)
@@ -232,3 +246,41 @@ def test_a_fan_out_beside_it_makes_no_delivery_twice(engine: Engine, clock: Cloc
     with engine.begin() as connection:
         assert make(connection, TENANT, endpoint, [waiting]) == 0
     assert due(engine, endpoint) == [waiting]
+
+
+def test_an_event_cancelled_between_the_choice_and_the_lock_is_passed_over(
+    engine: Engine, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = some_events(engine, 2)
+    endpoint = an_endpoint(engine, event_types=["order.*"])
+    lock_all = event_ledger.lock_all
+
+    def somebody_is_faster(connection: Connection, tenant: str, seqs: list[int]) -> dict[int, bool]:
+        with engine.begin() as other:
+            events.cancel(other, TENANT, first)
+        return lock_all(connection, tenant, seqs)
+
+    monkeypatch.setattr(event_ledger, "lock_all", somebody_is_faster)
+    seq = replay(engine, endpoint, clock.now)
+    steps(engine, clock, seq)
+    assert result(engine, seq) == {"reopened": 0, "made": 1, "skipped": {"event_cancelled": 1}}
+    assert due(engine, endpoint) == [second]
+
+
+def test_one_that_is_opened_by_hand_between_the_choice_and_the_lock_is_left(
+    engine: Engine, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = an_endpoint(engine, event_types=["order.*"])
+    taken, left = dead(engine, 2)
+    lock_all = event_ledger.lock_all
+
+    def somebody_is_faster(connection: Connection, tenant: str, seqs: list[int]) -> dict[int, bool]:
+        with engine.begin() as other:
+            by_hand_core.retry(other, TENANT, taken)
+        return lock_all(connection, tenant, seqs)
+
+    monkeypatch.setattr(event_ledger, "lock_all", somebody_is_faster)
+    seq = replay(engine, endpoint, clock.now)
+    steps(engine, clock, seq)
+    assert result(engine, seq) == {"reopened": 1, "made": 0, "skipped": {}}
+    assert [row(engine, "deliveries", "id", each)["round"] for each in (taken, left)] == [2, 2]
