@@ -83,7 +83,7 @@ def reopen_all(connection: Connection, tenant: str, ids: Collection[int]) -> Cou
 
 def _why_not(dead: bool, cancelled: bool | None) -> str | None:
     if not dead:
-        return "not_dead"  # any more: somebody else has re-opened it
+        return "not_dead"  # any more, or dead anew: somebody else has re-opened it
     if cancelled is None:
         return "event_gone"
     return "event_cancelled" if cancelled else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Members = Mapping[str, Any]
-COUNTED_AT_ONCE = 20_000  # rows that one step counts, while it is not known how many there are
+COUNTED_AT_ONCE = 5_000  # rows that one step counts, while it is not known how many there are
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,6 +184,29 @@ def test_what_somebody_opens_by_hand_meanwhile_is_not_opened_twice(
     assert [row(engine, "deliveries", "id", each)["round"] for each in (taken, left)] == [2, 2]
 
 
+def test_what_dies_again_between_the_choice_and_the_lock_stays_dead(
+    engine: Engine, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Re-opened by hand, sent and dead again: another death than the one that was to be redriven."""
+    an_endpoint(engine, event_types=["order.*"])
+    (delivery,) = dead(engine)
+    lock_all = event_ledger.lock_all
+
+    def somebody_is_faster(connection: Connection, tenant: str, seqs: list[int]) -> dict[int, bool]:
+        clock.advance(seconds=1)
+        with engine.begin() as other:
+            by_hand.retry(other, TENANT, delivery)
+        (claim,) = claimed(engine, delivery)
+        deliveries.record(engine, [buried(claim, DeadReason.GONE)], max_age=TERMS.max_age)
+        return lock_all(connection, tenant, seqs)
+
+    monkeypatch.setattr(event_ledger, "lock_all", somebody_is_faster)
+    seq = redrive(engine)
+    advance(engine, [seq])
+    assert job(engine, seq).result == {"reopened": 0, "made": 0, "skipped": {"not_dead": 1}}
+    assert row(engine, "deliveries", "id", delivery)["reason"] == "gone"
+
+
 @pytest.mark.parametrize(
     "point", ["jobs.lock", "dead_letters.count", "events.lock_all", "deliveries.reopen", "jobs.record", "COMMIT"]
 )
