@@ -106,6 +106,25 @@ def test_progress_is_right_after_every_step(engine: Engine, clock: Clock, small:
     assert seen == [(running, 7, None), (running, 14, 20), (completed, 20, 20)]
 
 
+def test_what_is_committed_late_makes_the_total_larger(engine: Engine, clock: Clock, small: None) -> None:
+    """It had died before the job was made, in a transaction that ended when all had been counted."""
+    an_endpoint(engine, event_types=["order.*"])
+    dead(engine, 12)
+    seq = redrive(engine)
+    advance(engine, [seq])
+    assert job(engine, seq).total == 12
+    made_at = clock.now
+    clock.advance(seconds=1)
+    late = dead(engine, 3)
+    with engine.begin() as connection:
+        connection.execute(
+            text("UPDATE duehook.dead_letters SET died_at = :at WHERE delivery = ANY (:late)"),
+            {"at": made_at, "late": late},
+        )
+    steps(engine, clock, seq)
+    assert (job(engine, seq).status, job(engine, seq).done, job(engine, seq).total) == (JobStatus.COMPLETED, 15, 15)
+
+
 def test_only_what_was_dead_when_it_was_made_is_opened(engine: Engine, clock: Clock, small: None) -> None:
     an_endpoint(engine, event_types=["order.*"])
     first = dead(engine, 10)
