@@ -34,7 +34,7 @@ from app.domain.states import DeadReason, DeliveryStatus, Outcome
 from app.domain.wakeups import Answer
 from app.ledger.database import UNDONE, cause_of, in_transaction
 from app.ledger.deliveries import Claim, Ending
-from app.sending.engine import Engine, Places, Sent
+from app.sending.engine import Engine, Places, Send, Sent
 
 log = structlog.get_logger("duehook.delivery")
 
@@ -249,10 +249,10 @@ class Dispatcher:
         self._tell(ended, states)
         for one, ending in ended:
             if ending.outcome in ABOUT_ENDPOINT and ending.delivery in states:
-                self._hear(one, ending.outcome)
+                self._hear(one.send, ending.outcome)
 
-    def _hear(self, one: Sent[Request], outcome: Outcome) -> None:
-        endpoint, request = one.send.endpoint, one.send.subject
+    def _hear(self, send: Send[Request], outcome: Outcome) -> None:
+        endpoint, request = send.endpoint, send.subject
         try:
             in_transaction(
                 self._database,
