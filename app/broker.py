@@ -25,6 +25,7 @@ TASK = {
     Kind.EVENT: "duehook.fan_out",
     Kind.DELIVERY: "duehook.deliver",
     Kind.ENDPOINT: "duehook.attend",
+    Kind.JOB: "duehook.advance_job",
 }
 AUDIT = "duehook.audit"
 

@@ -51,6 +51,7 @@ FUNCTIONS = [
     ("to_char", "timestamp, text"),
     ("quote_literal", "text"),
     ("patterns", "text"),
+    ("job_json", "bigint"),
     ("is_tenant", "text"),
     ("rfc3339", "timestamptz"),
     ("string_to_array", "text, text"),
@@ -64,6 +65,7 @@ TABLES = (
     "endpoints",
     "service",
     "dead_letters",
+    "jobs",
     "new_rows",
     "old_rows",
 )
@@ -107,7 +109,8 @@ def life_of_everything(connection: Connection, clock: Clock) -> None:
     _life_of_reservations(connection, clock)
     _life_of_events(connection)
     _life_of_deliveries(connection)
-    for table in ("deliveries", "events", "reservations"):
+    _life_of_jobs(connection)
+    for table in ("jobs", "deliveries", "events", "reservations"):
         assert connection.execute(sql.SQL("DELETE FROM duehook.{}").format(sql.Identifier(table))).rowcount > 0
     assert value(connection, "SELECT count(*) FROM duehook.outbox") == 0
 
@@ -152,6 +155,17 @@ def _life_of_events(connection: Connection) -> None:
     assert sqlstate_of(connection, lambda: connection.execute(rewrite)) == "DH003"
     for body in column(connection, "SELECT pg_catalog.concat(head, data::text, '}') FROM duehook.events"):
         assert list(json.loads(body)) == ["id", "type", "key", "timestamp", "data"]
+
+
+def _life_of_jobs(connection: Connection) -> None:
+    connection.execute("""INSERT INTO duehook.jobs (tenant, kind, parameters) VALUES ('acme', '"', '{"a": 1.0}')""")
+    move: LiteralString = "UPDATE duehook.jobs SET status = %s, result = '{\"é\":1.0}'"
+    for status in ("running", "running", "failed"):
+        assert connection.execute(move, [status]).rowcount == 1
+    assert sqlstate_of(connection, lambda: connection.execute(move, ["running"])) == "DH001"
+    told: LiteralString = "SELECT data::text FROM duehook.events WHERE type OPERATOR(pg_catalog.=) 'job.completed'"
+    (data,) = map(json.loads, column(connection, told))
+    assert (data["kind"], data["status"], data["result"]) == ('"', "failed", {"é": 1.0})
 
 
 def _life_of_deliveries(connection: Connection) -> None:

@@ -21,23 +21,28 @@ VIOLATIONS = {
     "an open delivery has exactly one outbox row": """
         SELECT d.id FROM duehook.deliveries d LEFT JOIN duehook.outbox o ON o.ref = d.id AND o.kind = 'delivery'
          WHERE (d.status IN ('scheduled', 'leased')) <> (o.ref IS NOT NULL)""",
+    "an open job has exactly one outbox row": """
+        SELECT j.id FROM duehook.jobs j LEFT JOIN duehook.outbox o ON o.ref = j.seq AND o.kind = 'job'
+         WHERE (j.status IN ('queued', 'running')) <> (o.ref IS NOT NULL)""",
     "an outbox row refers to something": """
         SELECT o.ref FROM duehook.outbox o
          WHERE NOT EXISTS (SELECT FROM duehook.reservations WHERE seq = o.ref AND o.kind = 'reservation')
            AND NOT EXISTS (SELECT FROM duehook.events WHERE seq = o.ref AND o.kind = 'event')
            AND NOT EXISTS (SELECT FROM duehook.deliveries WHERE id = o.ref AND o.kind = 'delivery')
-           AND NOT EXISTS (SELECT FROM duehook.endpoints WHERE seq = o.ref AND o.kind = 'endpoint')""",
+           AND NOT EXISTS (SELECT FROM duehook.endpoints WHERE seq = o.ref AND o.kind = 'endpoint')
+           AND NOT EXISTS (SELECT FROM duehook.jobs WHERE seq = o.ref AND o.kind = 'job')""",
     "an outbox row says of its thing whose it is and when it is due": """
         SELECT o.ref FROM duehook.outbox o
           LEFT JOIN duehook.reservations r ON r.seq = o.ref
           LEFT JOIN duehook.events e ON e.seq = o.ref
           LEFT JOIN duehook.deliveries d ON d.id = o.ref
+          LEFT JOIN duehook.jobs j ON j.seq = o.ref
          WHERE o.kind <> 'endpoint'
            AND (o.tenant, o.endpoint, o.due_at) IS DISTINCT FROM
-               (coalesce(r.tenant, e.tenant, d.tenant), coalesce(d.endpoint, 0),
+               (coalesce(r.tenant, e.tenant, d.tenant, j.tenant), coalesce(d.endpoint, 0),
                 coalesce(r.expires_at, e.due_at, d.lease_until,
                          CASE WHEN d.parked THEN d.age_from + (SELECT max_age FROM duehook.service) END,
-                         d.next_attempt_at))""",
+                         d.next_attempt_at, j.next_step_at))""",
     "an endpoint that has parked deliveries has an outbox row": """
         SELECT endpoint FROM duehook.deliveries d
          WHERE parked AND NOT EXISTS (SELECT FROM duehook.outbox o WHERE o.ref = d.endpoint AND o.kind = 'endpoint')""",
@@ -102,6 +107,18 @@ VIOLATIONS = {
     "no attempt is numbered beyond the claims": """
         SELECT d.id FROM duehook.deliveries d JOIN duehook.attempts a ON a.delivery = d.id
          WHERE a.number > d.attempt""",
+    "a job that has ended, and no other, has told of it as it is": """
+        SELECT j.id FROM duehook.jobs j
+          LEFT JOIN duehook.events e
+            ON e.tenant = j.tenant AND e.origin = 'service' AND e.key = 'job.completed:' || j.id
+         WHERE (j.status IN ('completed', 'failed', 'cancelled')) <> (e.seq IS NOT NULL)
+            OR e.data ->> 'status' IS DISTINCT FROM j.status AND e.seq IS NOT NULL""",
+    "a job has done what its result says, and all of it when it is completed": """
+        SELECT id FROM duehook.jobs
+         WHERE status = 'completed' AND total IS DISTINCT FROM done
+            OR kind = 'redrive' AND done > 0
+               AND done IS DISTINCT FROM (result ->> 'reopened')::bigint
+                           + (SELECT coalesce(sum(value::bigint), 0) FROM json_each_text(result -> 'skipped'))""",
     "dead letters are the dead deliveries": """
         SELECT d.id FROM duehook.deliveries d FULL JOIN duehook.dead_letters l ON l.delivery = d.id
          WHERE (d.status = 'dead') IS DISTINCT FROM (l.delivery IS NOT NULL)""",

@@ -64,6 +64,15 @@ def buried(claim: Claim, reason: DeadReason) -> Ending:
     return ending(claim, Outcome.REFUSED, status=DeliveryStatus.DEAD, reason=reason)
 
 
+def dead(engine: Engine, count: int = 1, reason: DeadReason = DeadReason.REFUSED, **fields: Any) -> list[int]:
+    """The ids of new deliveries that died, to each endpoint of the tenant; the first died first."""
+    made = [each for event in some_events(engine, count, **fields) for each in deliveries_of(engine, event)]
+    for start in range(0, len(made), ROOM.total):
+        claims = claimed(engine, *made[start : start + ROOM.total])
+        core.record(engine, [buried(claim, reason) for claim in claims], max_age=TERMS.max_age)
+    return made
+
+
 def rows(engine: Engine, statement: str, **parameters: Any) -> list[Any]:
     """The first column of each row."""
     with engine.connect() as connection:

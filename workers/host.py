@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import structlog
 
-from app.core import events, reservations
+from app.core import events, jobs, reservations
 from app.core.dispatch import Dispatcher
 from app.core.presence import Presence
 from app.core.sets import Looked
@@ -166,6 +166,8 @@ class Host:
                 return self._deliveries().deliver(ids)
             case Kind.ENDPOINT:
                 return self._deliveries().attend(ids)
+            case Kind.JOB:
+                return jobs.advance(self._runtime.engine, ids)
 
     def _deliveries(self) -> Dispatcher:
         with self._making:

@@ -25,7 +25,9 @@ from workers.host import Host
 
 log = structlog.get_logger("duehook.scan")
 
-POOL_SIZE = 14  # connections: a thread for each lane, one that follows, the host's timers, recorder and clock
+POOL_SIZE = (
+    15  # connections: a thread for each lane and for upkeep, one that follows, the host's timers, recorder and clock
+)
 SWEEP = 200  # rows of one kind in one take
 IDLE = (0.002, 0.02)  # seconds between looks while there is nothing: at first, at most
 JITTER = (0.8, 1.2)  # of a pause: scans that were started together must not look together
@@ -85,8 +87,9 @@ class Scan:
             self._begin("share", self._follow),
             self._begin(Lane.EXPIRY, self._while_working(Sweeper(runtime, host, Lane.EXPIRY).look)),
             self._begin(Lane.DELIVERY, self._while_working(Sweeper(runtime, host, Lane.DELIVERY).look)),
+            self._begin(Lane.UPKEEP, self._while_working(Sweeper(runtime, host, Lane.UPKEEP).look)),
         ]
-        self._begin(Lane.UPKEEP, self._while_working(self._keep_up))
+        self._begin("audit", self._while_working(self._keep_up))
 
     def stop(self) -> None:
         """Take nothing more; returns when everything taken is acted on, or held by the host.

@@ -72,7 +72,7 @@ def _of_events(
     endpoint: int | None = None,
     status: DeliveryStatus | None = None,
 ) -> Response:
-    mark = place("deliveries", listing)
+    mark = place("deliveries", listing, parts=2)
     page = listings.deliveries(
         connection,
         call.tenant,

@@ -37,13 +37,13 @@ def cursor(of: str, *place: int) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def place(of: str, listing: Listing) -> tuple[int, ...] | None:
-    """Where the list named `of` goes on; None at its beginning. A cursor of another list is a problem."""
+def place(of: str, listing: Listing, parts: int = 1) -> tuple[int, ...] | None:
+    """Where the list named `of` goes on, as so many numbers; None at its beginning. Another's cursor is a problem."""
     if listing.cursor is None:
         return None
     match = _CURSOR.fullmatch(_decoded(listing.cursor))
     numbers = tuple(int(number) for number in match[2].split(".")[1:]) if match else ()
-    if match is None or match[1] != of or max(numbers) > NEWEST:
+    if match is None or match[1] != of or len(numbers) != parts or max(numbers) > NEWEST:
         raise _bad_cursor()
     return numbers
 

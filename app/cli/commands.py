@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import bench, keys, programs, wakeups
+from app.cli import bench, dead, keys, programs, wakeups
 from app.cli.migrate import migrate
 from app.cli.showing import demo
 from app.cli.status import status
@@ -52,4 +52,5 @@ for command, example in EXAMPLES.items():
     app.command(epilog=f"Example: {example}")(command)
 app.add_typer(keys.app, name="keys")
 app.add_typer(wakeups.app, name="wakeups")
+app.add_typer(dead.app, name="dead")
 app.add_typer(bench.app, name="bench")

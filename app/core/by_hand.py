@@ -17,7 +17,7 @@ def retry(connection: Connection, tenant: str, delivery: int) -> Delivery | Refu
     `Refused` while it is in the air, for its outcome decides; None when there is none. A repeat finds it waiting
     and due, and only moves the time.
     """
-    found = _lock(connection, tenant, delivery)
+    found = lock(connection, tenant, delivery)
     if found is None:
         return None
     name = public_id("dlv", delivery)
@@ -40,7 +40,7 @@ def cancel(connection: Connection, tenant: str, delivery: int) -> Delivery | Ref
 
     `Refused` when it is delivered or dead; None when there is none. A repeat changes nothing.
     """
-    found = _lock(connection, tenant, delivery)
+    found = lock(connection, tenant, delivery)
     if found is None:
         return None
     was = by_hand.cancel(connection, tenant, [delivery])[delivery]
@@ -49,9 +49,13 @@ def cancel(connection: Connection, tenant: str, delivery: int) -> Delivery | Ref
     return by_hand.find(connection, tenant, delivery)
 
 
-def _lock(connection: Connection, tenant: str, delivery: int) -> Delivery | None:
-    """Lock the event first, in a statement of its own: the order that a cancel of the event takes too."""
+def lock(connection: Connection, tenant: str, delivery: int) -> Delivery | None:
+    """One delivery behind the lock of its event, the order that a cancel of the event takes too; None without any.
+
+    Until the end of the transaction nobody re-opens it.
+    """
     found = by_hand.find(connection, tenant, delivery)
-    if found is not None:
-        events.lock(connection, tenant, found.event)
-    return found
+    if found is None:
+        return None
+    events.lock(connection, tenant, found.event)
+    return by_hand.find(connection, tenant, delivery)

@@ -38,7 +38,7 @@ from app.domain.states import DeadReason, DeliveryStatus, Outcome
 from app.domain.wakeups import Answer
 from app.ledger.database import UNDONE, cause_of, in_transaction
 from app.ledger.deliveries import Claim, Ending
-from app.sending.engine import Engine, Places, Sent
+from app.sending.engine import Engine, Places, Send, Sent
 
 log = structlog.get_logger("duehook.delivery")
 
@@ -376,12 +376,18 @@ class Dispatcher:
         known = [(one, ending) for one, ending in ended if ending.delivery in states]
         for one, ending in known:
             if ending.outcome in ABOUT_ENDPOINT:
-                self._hear(one.send.endpoint, one.send.subject.revision, ending.outcome)
+                self._hear(one.send, ending.outcome)
         self._hear_paces([news for one, ending in known if (news := _news(one, ending))])
 
-    def _hear(self, endpoint: int, revision: int, outcome: Outcome) -> None:
+    def _hear(self, send: Send[Request], outcome: Outcome) -> None:
+        endpoint, request = send.endpoint, send.subject
         try:
-            in_transaction(self._database, lambda connection: endpoints.hear(connection, endpoint, revision, outcome))
+            in_transaction(
+                self._database,
+                lambda connection: endpoints.hear(
+                    connection, endpoint, request.revision, outcome, event=request.claim.event
+                ),
+            )
         except UNDONE as error:  # the next delivery's outcome says it again
             log.warning("endpoint_not_told", endpoint=public_id("end", endpoint), error=cause_of(error))
 

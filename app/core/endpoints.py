@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from app.core.reservations import Refused
 from app.domain.signing_keys import Ed25519Key, ed25519_secret, hmac_secret, signing_key
 from app.domain.states import Outcome
-from app.ledger import by_hand, endpoints, paces, parking, service
+from app.ledger import by_hand, endpoints, paces, parking, pings, service
 from app.ledger import endpoint_changes as changes
 from app.ledger.endpoints import Endpoint
 from app.ledger.sealing import Sealer
@@ -195,14 +195,14 @@ def delete(connection: Connection, tenant: str, seq: int) -> bool:
     return True
 
 
-def hear(connection: Connection, endpoint: int, revision: int, outcome: Outcome) -> None:
-    """What an outcome says about the endpoint itself: gone disables it, rejected flags it.
+def hear(connection: Connection, endpoint: int, revision: int, outcome: Outcome, *, event: int) -> None:
+    """What an outcome says about the endpoint itself: gone disables it, but for a ping's; rejected flags it.
 
     Only while the endpoint is at the revision that was sent to. In a transaction of its own, after the record: the
     record holds deliveries locked, and an owner's change locks the endpoint before them. Lost in a crash between the
     two, the next delivery's outcome says it again.
     """
-    if outcome is Outcome.GONE:
+    if outcome is Outcome.GONE and not pings.is_ping(connection, event):
         changes.disable(connection, endpoint, GONE, revision=revision)
     elif outcome is Outcome.REJECTED:
         changes.flag(connection, endpoint, revision)

@@ -23,7 +23,7 @@ from app.ledger.walking import TOP, Stretch
 STRETCH = 10_000
 MOMENT = 1.0  # seconds until suspects are looked at again: what moved while we walked has arrived by then
 SHOWN = 20  # ids of each difference
-PREFIX: Mapping[Kind, Prefix] = {Kind.EVENT: "evt", Kind.DELIVERY: "dlv", Kind.ENDPOINT: "end"}
+PREFIX: Mapping[Kind, Prefix] = {Kind.EVENT: "evt", Kind.DELIVERY: "dlv", Kind.ENDPOINT: "end", Kind.JOB: "job"}
 
 
 @dataclass(frozen=True, slots=True)

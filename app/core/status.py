@@ -31,13 +31,11 @@ def read(engine: Engine, *, lease: timedelta) -> Status:
     """Read it all, each number at its own moment; `lease` is the longest that a claim runs without being renewed."""
     with engine.begin() as connection:
         status.read_in_order(connection)
-        due = status.due(connection, (Kind.RESERVATION, Kind.EVENT, Kind.DELIVERY))
+        due = status.due(connection, (Kind.RESERVATION, Kind.EVENT, Kind.DELIVERY, Kind.JOB))
         return Status(
             oldest_reservation=_oldest(each for each in due if each.kind is Kind.RESERVATION),
-            oldest_delivery=_oldest(each for each in due if each.kind is not Kind.RESERVATION),
-            backlog={
-                lane: _sum(each for each in due if LANE[each.kind] is lane) for lane in (Lane.EXPIRY, Lane.DELIVERY)
-            },
+            oldest_delivery=_oldest(each for each in due if each.kind in (Kind.EVENT, Kind.DELIVERY)),
+            backlog={lane: _sum(each for each in due if LANE[each.kind] is lane) for lane in Lane},
             in_flight=status.in_flight(connection, lease),
             dead=status.dead(connection),
             shares=wakeups.shares(connection),

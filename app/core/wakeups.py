@@ -88,7 +88,7 @@ def read(engine: Engine) -> tuple[list[Part], Fleet]:
     """Both parts, as they are now, and who is there for them."""
     with engine.begin() as connection:
         status.read_in_order(connection)
-        due = wakeups.due(connection, (Kind.RESERVATION, Kind.EVENT, Kind.DELIVERY))
+        due = wakeups.due(connection, (Kind.RESERVATION, Kind.EVENT, Kind.DELIVERY, Kind.JOB))
         return [Part(each, share, due[each]) for each, share in shares(connection).items()], fleet(connection)
 
 

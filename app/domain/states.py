@@ -59,6 +59,26 @@ class DeadReason(StrEnum):
     POISON = "poison"
 
 
+class JobKind(StrEnum):
+    """Long work that is done in steps."""
+
+    REDRIVE = "redrive"
+    REPLAY = "replay"
+
+
+class JobStatus(StrEnum):
+    """`queued → running` until one of the three ends; nothing leaves those."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+OPEN_JOB: Final = frozenset({JobStatus.QUEUED, JobStatus.RUNNING})
+
+
 class KeyScope(StrEnum):
     """What an API key may do: feed events and reservations in, or everything its tenant can."""
 

@@ -10,6 +10,7 @@ class Kind(StrEnum):
     EVENT = "event"
     DELIVERY = "delivery"
     ENDPOINT = "endpoint"
+    JOB = "job"
 
 
 class Adapter(StrEnum):
@@ -32,11 +33,12 @@ LANE = {
     Kind.EVENT: Lane.DELIVERY,
     Kind.DELIVERY: Lane.DELIVERY,
     Kind.ENDPOINT: Lane.DELIVERY,
+    Kind.JOB: Lane.UPKEEP,
 }
 
 # Acted on as soon as it is looked at: an event that waited is fanned out before it is due, so that its deliveries
-# can be on a worker's timer by then.
-AT_ONCE = frozenset({Kind.EVENT, Kind.ENDPOINT})
+# can be on a worker's timer by then. A job's look is when its step is due.
+AT_ONCE = frozenset({Kind.EVENT, Kind.ENDPOINT, Kind.JOB})
 
 
 class Answer(StrEnum):

@@ -143,6 +143,9 @@ def still_waiting(connection: Connection, seqs: Sequence[int]) -> dict[int, bool
 
 _LOCK = text("""/* events.lock */
     SELECT seq FROM duehook.events WHERE tenant = :tenant AND seq = :seq FOR UPDATE""")
+_LOCK_ALL = text("""/* events.lock_all */
+    SELECT seq, cancelled_at IS NOT NULL AS cancelled FROM duehook.events
+     WHERE tenant = :tenant AND seq = ANY (CAST(:seqs AS bigint[])) ORDER BY seq FOR UPDATE""")
 _CANCEL = text("""/* events.cancel */
     UPDATE duehook.events SET cancelled_at = coalesce(cancelled_at, duehook.now()) WHERE seq = :seq""")
 
@@ -153,6 +156,12 @@ def lock(connection: Connection, tenant: str, seq: int) -> bool:
     A statement of its own: what depends on it must read a snapshot that is newer than the lock.
     """
     return connection.execute(_LOCK, {"tenant": tenant, "seq": seq}).one_or_none() is not None
+
+
+def lock_all(connection: Connection, tenant: str, seqs: Sequence[int]) -> dict[int, bool]:
+    """Lock many in order, as `lock` does one; whether each is cancelled, and nothing of those that are no more."""
+    rows = connection.execute(_LOCK_ALL, {"tenant": tenant, "seqs": list(seqs)})
+    return {row.seq: row.cancelled for row in rows}
 
 
 def cancel(connection: Connection, seq: int) -> None:

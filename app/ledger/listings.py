@@ -43,6 +43,7 @@ _ENDPOINTS = _by_seq(
     "endpoints",
     "SELECT seq AS key FROM duehook.endpoints WHERE tenant = :tenant AND deleted_at IS NULL AND seq < :below",
 )
+_JOBS = _by_seq("jobs", "SELECT seq AS key FROM duehook.jobs WHERE tenant = :tenant AND seq < :below")
 _OF_ENDPOINT = _by_seq(
     "deliveries_of_endpoint",
     "SELECT id AS key, status FROM duehook.deliveries WHERE endpoint = :endpoint AND id < :below",
@@ -66,6 +67,11 @@ def events(connection: Connection, tenant: str, *, limit: int, below: int = NEWE
 def endpoints(connection: Connection, tenant: str, *, limit: int, below: int = NEWEST) -> Page:
     """The seqs of a tenant's endpoints that are not deleted."""
     return _page(connection, _ENDPOINTS, limit, below, {"tenant": tenant})
+
+
+def jobs(connection: Connection, tenant: str, *, limit: int, below: int = NEWEST) -> Page:
+    """The seqs of a tenant's jobs."""
+    return _page(connection, _JOBS, limit, below, {"tenant": tenant})
 
 
 def deliveries_of_endpoint(

@@ -3,7 +3,7 @@
 Each call walks one bounded stretch. What it finds it repairs only after locking it in one statement and looking again
 in the next, whose snapshot is newer than the lock: decided in one statement, a row of something that was re-opened
 just then would be deleted. What somebody else has locked is passed over: it is being changed, and the next walk looks
-again. Locks are taken in the order of the ledger: event, delivery or reservation, outbox.
+again. Locks are taken in the order of the ledger: job, event, delivery or reservation, outbox.
 """
 
 from collections import Counter
@@ -25,6 +25,7 @@ class Walk(StrEnum):
     ENDPOINT = "endpoint"
     RESERVATION = "reservation"
     EVENT = "event"
+    JOB = "job"
     OUTBOX = "outbox"
     FAN_OUT = "fan_out"
     DELIVERY = "delivery"

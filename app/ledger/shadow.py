@@ -13,7 +13,7 @@ from app.ledger.walking import THINGS, Stretch, stretch_of, walk
 # A look may be put off for a little though nothing is published: somebody's transaction has the row, or there is no
 # room for it this second.
 SOON = timedelta(seconds=5)
-DUE = (Kind.EVENT, Kind.DELIVERY, Kind.RESERVATION)  # what has a time of its own
+DUE = (Kind.JOB, Kind.EVENT, Kind.DELIVERY, Kind.RESERVATION)  # what has a time of its own
 
 _READ_ONLY = text("/* shadow.read_only */ SET TRANSACTION READ ONLY")
 _ONE_SNAPSHOT = text("/* shadow.one_snapshot */ SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")

@@ -38,8 +38,10 @@ _NEXT_SLOT = """CASE WHEN t.status = 'disabled' AND t.deleted_at IS NULL THEN ti
       FROM duehook.paces WHERE endpoint = t.seq) END"""
 _HELD = "t.status = 'held'"
 _WAITING = "t.fanned_out_at IS NULL AND t.cancelled_at IS NULL"
+_UNENDED = "t.status IN ('queued', 'running')"
 # In the order of locks.
 THINGS = {
+    Kind.JOB: Things("jobs", "seq", _UNENDED, "t.next_step_at", "t.next_step_at", only_open=_UNENDED),
     Kind.EVENT: Things("events", "seq", _WAITING, "t.due_at", "t.due_at - duehook.horizon()", only_open=_WAITING),
     Kind.DELIVERY: Things(
         "deliveries",

@@ -34,12 +34,18 @@ NAMES = st.sampled_from(
         "max_in_flight",
         "retry_schedule",
         "overlap_seconds",
+        "filter",
+        "dry_run",
+        "since",
+        "until",
+        "status",
     ]
 )
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.datetimes().map(str)
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
 )
+BODIES = {**PATHS, "redrive": "/v1/dead-letters/redrive", "replay": "/v1/endpoints/end_1/replay"}
 MEMBERS = st.dictionaries(NAMES | st.text(max_size=3), VALUES, max_size=6)
 FEW = settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -56,12 +62,12 @@ def fine(answer: httpx.Response) -> bool:
     return answer.status_code < 500
 
 
-@pytest.mark.parametrize("noun", PATHS)
+@pytest.mark.parametrize("noun", BODIES)
 @FEW
 @given(members=MEMBERS, good=st.booleans())
 def test_members(client: httpx.Client, noun: str, members: dict[str, Any], good: bool) -> None:
     body = json.dumps({**GOOD[noun], **members} if good else members)
-    assert fine(client.post(PATHS[noun], content=body, headers=JSON)), body
+    assert fine(client.post(BODIES[noun], content=body, headers=JSON)), body
 
 
 @FEW
@@ -72,11 +78,11 @@ def test_changes(client: httpx.Client, members: dict[str, Any]) -> None:
         assert fine(client.request(method, path, content=json.dumps(members), headers=JSON)), members
 
 
-@pytest.mark.parametrize("path", PATHS.values())
+@pytest.mark.parametrize("path", BODIES.values())
 @FEW
 @given(cut=st.integers(0, 200), other=st.integers(0, 255))
 def test_bytes(client: httpx.Client, path: str, cut: int, other: int) -> None:
-    noun = next(noun for noun, each in PATHS.items() if each == path)
+    noun = next(noun for noun, each in BODIES.items() if each == path)
     body = bytearray(json.dumps({**GOOD[noun], "data": [1, {"a": "\ud800"}]}).encode())
     body[cut % len(body)] = other
     assert fine(client.post(path, content=bytes(body), headers=JSON)), body
@@ -85,7 +91,9 @@ def test_bytes(client: httpx.Client, path: str, cut: int, other: int) -> None:
 @pytest.mark.parametrize("path", LISTS)
 @FEW
 @given(
-    query=st.dictionaries(st.sampled_from(["limit", "cursor", "status", "resource", "event_id", "tenant"]), st.text())
+    query=st.dictionaries(
+        st.sampled_from(["limit", "cursor", "status", "resource", "event_id", "tenant", "reason"]), st.text()
+    )
 )
 def test_queries(client: httpx.Client, path: str, query: dict[str, str]) -> None:
     assert fine(client.get(path, params={name: value.encode("utf-8", "replace") for name, value in query.items()})), (

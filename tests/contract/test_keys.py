@@ -14,11 +14,15 @@ from tests.contract.served import Api, subscribe
 from tests.contract.test_refusals import ACTIONS, GOOD, LISTS, is_problem
 
 ONLY_OPERATORS = [
-    *((method, path, prefix) for method, path, prefix in ACTIONS if prefix in ("end", "dlv")),
+    *((method, path, prefix) for method, path, prefix in ACTIONS if prefix in ("end", "dlv", "job")),
     ("GET", "/v1/endpoints", ""),
     ("GET", "/v1/deliveries", ""),
     ("POST", "/v1/endpoints", ""),
     ("PATCH", "/v1/endpoints/{}", "end"),
+    ("POST", "/v1/endpoints/{}/replay", "end"),
+    ("GET", "/v1/dead-letters", ""),
+    ("POST", "/v1/dead-letters/redrive", ""),
+    ("GET", "/v1/jobs", ""),
 ]
 
 
@@ -29,6 +33,7 @@ def things(acme: httpx.Client) -> dict[str, str]:
     made["rsv"] = acme.post("/v1/reservations", json=GOOD["reservation"]).json()["id"]
     made["evt"] = acme.post("/v1/events", json=GOOD["event"]).json()["id"]
     made["dlv"] = acme.get("/v1/deliveries").json()["data"][0]["id"]
+    made["job"] = acme.post("/v1/dead-letters/redrive", json=GOOD["redrive"]).json()["id"]
     return made
 
 

@@ -1,5 +1,6 @@
 """The OpenAPI document against the API: every route, parameter, status and member, both ways."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,11 +10,20 @@ import pytest
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api import auth, delivery_shapes, endpoint_shapes, event_shapes, reservation_shapes
+from app.api import (
+    auth,
+    dead_letter_shapes,
+    delivery_shapes,
+    endpoint_shapes,
+    event_shapes,
+    job_shapes,
+    reservation_shapes,
+)
 from app.api.app import create_app
 from app.api.problems import KINDS
 from app.runtime import Runtime
 from tests.contract.served import Api, served, subscribe
+from tests.contract.test_deliveries import bury
 from tests.contract.test_refusals import GOOD, is_problem
 
 ROUTES = """
@@ -25,6 +35,10 @@ ROUTES = """
     DELETE /v1/endpoints/{id} · GET /v1/endpoints/{id}/secret · POST /v1/endpoints/{id}/rotate-secret
     POST /v1/endpoints/{id}/enable · POST /v1/endpoints/{id}/disable
     GET /v1/deliveries · GET /v1/deliveries/{id} · POST /v1/deliveries/{id}/retry · POST /v1/deliveries/{id}/cancel
+    POST /v1/endpoints/{id}/replay · POST /v1/endpoints/{id}/ping
+    GET /v1/dead-letters · GET /v1/dead-letters/{id} · POST /v1/dead-letters/redrive
+    POST /v1/dead-letters/{id}/redrive
+    GET /v1/jobs · GET /v1/jobs/{id} · POST /v1/jobs/{id}/cancel
     GET /healthz · GET /readyz · GET /problems/{name}
 """
 WANTED = {tuple(route.split()) for line in ROUTES.strip().splitlines() for route in line.split(" · ")}
@@ -39,6 +53,14 @@ OPERATIONS = {
 KEYED = [route for route in OPERATIONS if route[1].startswith("/v1/")]
 WITH_BODY = [route for route in KEYED if route[0] in ("POST", "PATCH")]
 JSON = {"content-type": "application/json"}
+PREFIX = {
+    "reservations": "rsv",
+    "events": "evt",
+    "endpoints": "end",
+    "deliveries": "dlv",
+    "dead-letters": "dlv",
+    "jobs": "job",
+}
 
 
 def documented(status: int) -> list[tuple[str, str]]:
@@ -48,16 +70,19 @@ def documented(status: int) -> list[tuple[str, str]]:
 def send(client: httpx.Client, route: tuple[str, str], **request: Any) -> httpx.Response:
     """A request that is fine as far as it goes: about a thing that is not there."""
     method, path = route
-    prefix = {"reservations": "rsv", "events": "evt", "endpoints": "end", "deliveries": "dlv"}[path.split("/")[2]]
+    prefix = PREFIX[path.split("/")[2]]
     if route in WITH_BODY:
         request = {"content": body_for(path), "headers": JSON, **request}
     return client.request(method, path.replace("{id}", f"{prefix}_1"), **request)
 
 
 def body_for(path: str) -> str:
-    return httpx.Request(
-        "POST", "http://x", json=GOOD.get(path.split("/")[2][:-1], {}) if path.count("/") == 2 else {}
-    ).content.decode()
+    match path.split("/")[2:]:
+        case [nouns]:
+            return json.dumps(GOOD.get(nouns[:-1], {}))
+        case ["dead-letters", "redrive"] | ["endpoints", _, "replay"]:
+            return json.dumps(GOOD[path.split("/")[-1]])
+    return "{}"
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +151,7 @@ def test_every_body_has_a_schema_and_an_example_that_is_taken(client: httpx.Clie
     content = body["content"]["application/json"]
     assert content["schema"]
     for example in content["examples"].values():
-        answer = send(client, route, json=example["value"])
+        answer = send(client, route, content=json.dumps(example["value"]))
         assert answer.status_code in (200, 201, 202, 404), answer.text
 
 
@@ -202,10 +227,13 @@ def members(model: type[BaseModel]) -> set[str]:
     return set(document["$defs"][model.__name__]["properties"])
 
 
-def test_answers_have_the_documented_members(acme: httpx.Client) -> None:
+def test_answers_have_the_documented_members(api: Api, acme: httpx.Client) -> None:
     endpoint = f"/v1/endpoints/{subscribe(acme)}"
     event = acme.post("/v1/events", json=GOOD["event"]).json()
     delivery = acme.get("/v1/deliveries").json()["data"][0]
+    bury(api, delivery["id"])
+    job = acme.post("/v1/dead-letters/redrive", json=GOOD["redrive"]).json()
+    dry = {**GOOD["redrive"], "dry_run": True}
     pairs: list[tuple[type[BaseModel], Any]] = [
         (reservation_shapes.ReservationView, acme.post("/v1/reservations", json=GOOD["reservation"]).json()),
         (event_shapes.AcceptedView, event),
@@ -217,6 +245,12 @@ def test_answers_have_the_documented_members(acme: httpx.Client) -> None:
         (endpoint_shapes.CreatedView, acme.post("/v1/endpoints", json=GOOD["endpoint"]).json()),
         (endpoint_shapes.SecretView, acme.get(f"{endpoint}/secret").json()),
         (endpoint_shapes.RotatedView, acme.post(f"{endpoint}/rotate-secret").json()),
+        (job_shapes.JobView, job),
+        (job_shapes.JobView, acme.post(f"/v1/jobs/{job['id']}/cancel").json()),
+        (dead_letter_shapes.Matching, acme.post("/v1/dead-letters/redrive", json=dry).json()),
+        (dead_letter_shapes.DeadLetterView, acme.get("/v1/dead-letters").json()["data"][0]),
+        (dead_letter_shapes.DeadLetterWithAttempts, acme.get(f"/v1/dead-letters/{delivery['id']}").json()),
+        (delivery_shapes.DeliveryWithAttempts, acme.post(f"/v1/dead-letters/{delivery['id']}/redrive").json()),
     ]
     for model, answer in pairs:
         assert members(model) == set(answer), model

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.api.paging import cursor
 from tests.contract.served import subscribe
 
 JSON = {"content-type": "application/json"}
@@ -37,6 +38,8 @@ GOOD: dict[str, dict[str, Any]] = {
     "reservation": {"resource": "seat", "hold_seconds": 60},
     "event": {"type": "order.placed", "data": {}},
     "endpoint": {"url": "https://shop.example/", "event_types": ["*"]},
+    "redrive": {"filter": {}},
+    "replay": {"since": "2030-01-01T12:00:00Z"},
 }
 LONG = "x" * 256
 # What, which members are different (or, as a text, the whole body), where the flaw is.
@@ -314,6 +317,11 @@ ACTIONS = [
     ("GET", "/v1/deliveries/{}", "dlv"),
     ("POST", "/v1/deliveries/{}/retry", "dlv"),
     ("POST", "/v1/deliveries/{}/cancel", "dlv"),
+    ("POST", "/v1/endpoints/{}/ping", "end"),
+    ("GET", "/v1/dead-letters/{}", "dlv"),
+    ("POST", "/v1/dead-letters/{}/redrive", "dlv"),
+    ("GET", "/v1/jobs/{}", "job"),
+    ("POST", "/v1/jobs/{}/cancel", "job"),
 ]
 
 
@@ -351,6 +359,8 @@ def test_an_unknown_path_is_404(client: httpx.Client, path: str) -> None:
         ("HEAD", "/v1/endpoints/end_1/enable", "POST"),
         ("GET", "/v1/reservations/rsv_1/confirm", "POST"),
         ("DELETE", "/v1/deliveries", "GET, HEAD"),
+        ("POST", "/v1/dead-letters", "GET, HEAD"),
+        ("PUT", "/v1/jobs/job_1/cancel", "POST"),
         ("POST", "/healthz", "GET, HEAD"),
     ],
 )
@@ -363,7 +373,7 @@ def test_a_wrong_method_is_405_and_names_the_right_ones(
         is_problem(answer, 405, "wrong-method")
 
 
-LISTS = [*PATHS.values(), "/v1/deliveries"]
+LISTS = [*PATHS.values(), "/v1/deliveries", "/v1/dead-letters", "/v1/jobs"]
 
 
 @pytest.mark.parametrize("path", LISTS)
@@ -389,6 +399,16 @@ LISTS = [*PATHS.values(), "/v1/deliveries"]
 def test_a_query_that_is_wrong_is_422(client: httpx.Client, path: str, query: str, pointer: str) -> None:
     problem = is_problem(client.get(f"{path}?{query}"), 422, "invalid")
     assert problem["errors"][0]["pointer"] == pointer
+
+
+@pytest.mark.parametrize("path", LISTS)
+@pytest.mark.parametrize("numbers", [(0,), (0, 0), (5, 2**63 - 1), (2**63 - 1, 2**63 - 1)])
+def test_a_cursor_that_nobody_has_given_out_is_no_fault(
+    client: httpx.Client, path: str, numbers: tuple[int, ...]
+) -> None:
+    """Of this list, but with as many numbers as another's."""
+    answer = client.get(path, params={"cursor": cursor(path.removeprefix("/v1/"), *numbers)})
+    assert answer.status_code in (200, 422), answer.text
 
 
 def test_a_type_of_problem_explains_itself(client: httpx.Client) -> None:

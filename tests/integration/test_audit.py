@@ -12,12 +12,13 @@ from tests.plain import Connection, insert
 HOUR = timedelta(hours=1)
 
 # Each breaks its invariant while the guards sleep. rsv_1 is held and rsv_2 confirmed; 'now' has a scheduled and,
-# at the second endpoint, a delivered delivery; 'later' waits for its time.
+# at the second endpoint, a delivered delivery; 'later' waits for its time. A job is queued.
 DAMAGE = {
     "the subscriptions are the patterns of the endpoints that are not deleted": "DELETE FROM duehook.subscriptions",
     "an open reservation has exactly one outbox row": "DELETE FROM duehook.outbox WHERE kind = 'reservation'",
     "an event that waits, and no other, has an outbox row": "DELETE FROM duehook.outbox WHERE kind = 'event'",
     "an open delivery has exactly one outbox row": "DELETE FROM duehook.outbox WHERE kind = 'delivery'",
+    "an open job has exactly one outbox row": "DELETE FROM duehook.outbox WHERE kind = 'job'",
     "an outbox row refers to something": """
         INSERT INTO duehook.outbox (ref, kind, tenant, due_at, look_at)
         VALUES (1, 'event', 'acme', duehook.now(), duehook.now())""",
@@ -56,6 +57,8 @@ DAMAGE = {
         INSERT INTO duehook.attempts (delivery, number, outcome, started_at)
         SELECT delivery, number, 'abandoned', started_at FROM duehook.attempts""",
     "no attempt is numbered beyond the claims": "UPDATE duehook.attempts SET number = 2",
+    "a job that has ended, and no other, has told of it as it is": "UPDATE duehook.jobs SET status = 'failed'",
+    "a job has done what its result says, and all of it when it is completed": "UPDATE duehook.jobs SET done = 1",
     "dead letters are the dead deliveries": """
         INSERT INTO duehook.dead_letters (delivery, tenant, endpoint, reason)
         SELECT id, tenant, endpoint, 'gone' FROM duehook.deliveries WHERE status = 'delivered'""",
@@ -73,6 +76,7 @@ def db(connect: Connect, clock: Clock) -> Connection:
     db.execute("UPDATE duehook.reservations SET status = 'confirmed' WHERE id = 'rsv_2'")
     insert(db, "events", type="order.placed", key="now", data="1")
     insert(db, "events", type="order.placed", key="later", data="1", due_at=clock.now + HOUR)
+    insert(db, "jobs", kind="redrive", parameters="{}")
     db.execute(
         """WITH delivered AS (
                UPDATE duehook.deliveries SET status = 'leased', attempt = 1, claimed_at = duehook.now(),

@@ -41,6 +41,10 @@ COMMANDS = [
     ["keys", "list"],
     ["keys", "revoke"],
     ["keys", "reencrypt"],
+    ["dead"],
+    ["dead", "list"],
+    ["dead", "show"],
+    ["dead", "redrive"],
 ]
 Done = subprocess.CompletedProcess[str]
 Quick = Callable[..., Done]
@@ -94,7 +98,7 @@ def test_every_command_has_help_with_an_example(quick: Quick, command: list[str]
     shown = quick(*command, "--help")
     assert shown.returncode == 0
     assert "Usage: duehook" in shown.stdout
-    if command not in (["keys"], ["wakeups"]):
+    if command not in (["keys"], ["wakeups"], ["dead"]):
         assert "Example: " in shown.stdout
 
 
@@ -279,7 +283,7 @@ def test_status_of_an_idle_ledger_is_all_zero(database_url: str, broker_url: str
     assert status == {
         "reservation_oldest_due_age_seconds": 0.0,
         "delivery_oldest_due_age_seconds": 0.0,
-        "backlog": {"expiry": 0, "delivery": 0},
+        "backlog": {"expiry": 0, "delivery": 0, "upkeep": 0},
         "in_flight": 0,
         "dead": 0,
         "at_least": [],
@@ -309,7 +313,7 @@ def test_status_tells_how_late_both_clocks_are(
         connection.execute("SELECT pg_sleep(0.3)")
     settings = {"database_url": database_url, "broker_url": broker_url}
     status = json.loads(duehook("status", "--json", **settings).stdout)
-    assert status["backlog"] == {"expiry": 1, "delivery": 1}
+    assert status["backlog"] == {"expiry": 1, "delivery": 1, "upkeep": 0}
     assert 0.05 < status["reservation_oldest_due_age_seconds"] < 60
     assert status["delivery_oldest_due_age_seconds"] > status["reservation_oldest_due_age_seconds"]
     told = quick("status", **settings).stdout

@@ -22,16 +22,18 @@ from app.core import deliveries as core
 from app.core.clock import LedgerClock
 from app.core.dispatch import Dispatcher
 from app.core.leases import Leases
+from app.core.pings import ping
 from app.core.requests import Request
 from app.domain.wakeups import Answer
 from app.ledger.deliveries import Claim
+from app.ledger.events import Event
 from app.ledger.sealing import Sealer
 from app.runtime import make_dispatcher, open_runtime
 from app.sending.engine import Engine as Sender
 from app.sending.engine import Send
 from tests.clock import Clock
 from tests.conftest import Connect
-from tests.ledgers import ROOM, TERMS, an_endpoint, claimed, deliveries_of, row, rows, some_events
+from tests.ledgers import ROOM, TENANT, TERMS, an_endpoint, claimed, deliveries_of, row, rows, some_events
 from tests.processes import KEY
 from tests.receivers import Answer as Reply
 from tests.receivers import Receiver
@@ -153,6 +155,24 @@ def test_a_410_buries_the_delivery_and_disables_the_endpoint_and_tells_the_other
     assert row(engine, "endpoints", "seq", endpoint)["disabled_reason"] == "gone"
     assert rows(engine, "SELECT reason FROM duehook.dead_letters") == ["gone"]
     assert rows(engine, "SELECT type FROM duehook.events WHERE origin = 'service'") == ["endpoint.disabled"]
+
+
+def test_a_410_to_a_ping_is_a_dead_letter_and_disables_nothing(
+    engine: Engine, dispatcher: Dispatcher, receiver: Receiver
+) -> None:
+    endpoint = receiver.register(engine, event_types=["order.*"])
+    receiver.answer = lambda _: Reply(410)
+    with engine.begin() as connection:
+        pinged = ping(connection, TENANT, endpoint)
+    assert isinstance(pinged, Event)
+    dispatcher.deliver(deliveries_of(engine, pinged.seq))
+    wait_until(lambda: rows(engine, "SELECT reason FROM duehook.dead_letters") == ["gone"])
+    receiver.answer = lambda _: Reply(401)
+    (event,) = some_events(engine)  # whose outcome is told after the ping's, by the same thread
+    dispatcher.deliver(deliveries_of(engine, event))
+    wait_until(lambda: row(engine, "endpoints", "seq", endpoint)["flagged"])
+    assert row(engine, "endpoints", "seq", endpoint)["status"] == "enabled"
+    assert rows(engine, "SELECT type FROM duehook.events WHERE origin = 'service'") == ["ping"]
 
 
 def test_a_401_flags_the_endpoint_and_is_tried_again_in_minutes(

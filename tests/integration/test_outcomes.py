@@ -169,7 +169,10 @@ CASES: dict[str, tuple[bytes, Case]] = {
     },
     "refused connection": (OK, Case("unreached", FULL, url="http://127.0.0.1:{closed}/", error="connection refused")),
     "no such name": (OK, Case("unreached", FULL, url="http://nowhere.invalid/", error="could not be resolved")),
-    "no TLS": (OK, Case("unreached", FULL, url="https://127.0.0.1:{port}/", error="tls: the receiver does not speak TLS")),
+    "no TLS": (
+        OK,
+        Case("unreached", FULL, url="https://127.0.0.1:{port}/", error="tls: the receiver does not speak TLS"),
+    ),
     "no answer": (HANG, Case("unknown", FULL, error="deadline")),
     "closed after the request": (b"", Case("unknown", FULL, error="closed")),
     "half a head": (b"HTTP/1.1 200 OK\r\ncontent-le", Case("unknown", FULL, error="closed")),

@@ -15,8 +15,20 @@ from sqlalchemy import Engine, event
 
 from app.domain.states import DeliveryStatus, Outcome
 from app.domain.wakeups import Kind
-from app.ledger import deliveries, events, outbox, reconciliation, reservations, shadow
+from app.ledger import (
+    dead_letters,
+    deliveries,
+    events,
+    jobs,
+    listings,
+    outbox,
+    reconciliation,
+    replays,
+    reservations,
+    shadow,
+)
 from app.ledger.database import connect_engine
+from app.ledger.dead_letters import FIRST, LAST, Filter
 from app.ledger.outbox import Buckets, Room
 from app.ledger.reconciliation import Terms, Walk
 from app.ledger.walking import TOP
@@ -25,8 +37,8 @@ from tests.plain import Connection, column, rows, value
 
 BIG = 10_000
 TOKEN = UUID(int=7)
-TABLES = ("reservations", "events", "deliveries", "outbox", "endpoints")
-ANALYZE: LiteralString = "ANALYZE " + ", ".join(f"duehook.{name}" for name in TABLES)
+TABLES = ("reservations", "events", "deliveries", "outbox", "endpoints", "jobs")
+ANALYZE: LiteralString = "ANALYZE duehook.dead_letters, " + ", ".join(f"duehook.{name}" for name in TABLES)
 NOTHING = timedelta()
 TYPES = {timedelta: "interval", UUID: "uuid"}  # as psycopg declares them; the rest PostgreSQL infers
 pytestmark = pytest.mark.slow
@@ -72,6 +84,9 @@ def grow(connection: Connection) -> None:
         f"INSERT INTO duehook.events (tenant, type, key, data) SELECT 'acme', 'a', 'key ' || n, '1' {numbers}",
         f"""INSERT INTO duehook.events (tenant, type, data, due_at)
             SELECT 'acme', 'a', '1', now() + n * interval '1 h' {numbers}""",
+        f"INSERT INTO duehook.jobs (tenant, kind, parameters) SELECT 'tenant' || n, 'redrive', '{{}}' {numbers}",
+        """INSERT INTO duehook.dead_letters (delivery, tenant, endpoint, reason)
+           SELECT id, tenant, endpoint, 'gone' FROM duehook.deliveries""",
     ):
         connection.execute(statement.encode())
 
@@ -104,6 +119,11 @@ def live(connection: Connection, number: int) -> None:
         changed = connection.execute(f"UPDATE duehook.deliveries SET {change}{of}".encode(), [*parameters, at_once])
         assert changed.rowcount == 1
     connection.execute(f"DELETE FROM duehook.deliveries{of}".encode(), [at_once])
+    job = value(
+        connection, "INSERT INTO duehook.jobs (tenant, kind, parameters) VALUES ('acme', 'x', '{}') RETURNING seq"
+    )
+    for status in ("running", "failed"):
+        connection.execute("UPDATE duehook.jobs SET status = %s WHERE seq = %s", [status, job])
     for table, its in (("deliveries", "event"), ("events", "seq")):
         connection.execute(f"DELETE FROM duehook.{table} WHERE {its} = ANY (%s)".encode(), [[at_once, *later]])
 
@@ -154,6 +174,11 @@ def audit(connection: Engaged, which: Walk) -> None:
 
 def shadowed(connection: Engaged, kind: Kind) -> None:
     shadow.due(connection, kind, TOP, 5000, timedelta(minutes=15))
+
+
+def window(connection: Engaged) -> replays.Window:
+    now = datetime.now(UTC)
+    return replays.window(connection, "acme", now - timedelta(days=1), now)
 
 
 STATEMENTS: dict[str, tuple[Callable[[Engaged], object], set[str]]] = {
@@ -207,6 +232,36 @@ STATEMENTS: dict[str, tuple[Callable[[Engaged], object], set[str]]] = {
     "shadow.due_event": (lambda c: shadowed(c, Kind.EVENT), {"events_waiting", "outbox_pkey"}),
     "shadow.due_delivery": (lambda c: shadowed(c, Kind.DELIVERY), {"deliveries_pkey", "outbox_pkey"}),
     "shadow.needless": (lambda c: shadow.needless(c, TOP, 5000), {"outbox_pkey"}),
+    "audit.walk_job": (lambda c: audit(c, Walk.JOB), {"jobs_open", "outbox_pkey"}),
+    "shadow.due_job": (lambda c: shadowed(c, Kind.JOB), {"jobs_open", "outbox_pkey"}),
+    "jobs.lock": (lambda c: jobs.lock(c, some_seqs(c, "jobs")[0]), {"jobs_open"}),
+    "jobs.newest": (lambda c: listings.jobs(c, "acme", limit=50), {"jobs_newest"}),
+    "dead_letters.choose": (
+        lambda c: dead_letters.choose(c, "acme", Filter("gone"), after=FIRST, until=LAST.died_at, most=200),
+        {"dead_letters_newest", "deliveries_pkey"},
+    ),
+    "dead_letters.count": (
+        lambda c: dead_letters.count(c, "acme", Filter("gone"), after=FIRST, until=LAST.died_at, most=5000),
+        {"dead_letters_newest"},
+    ),
+    "dead_letters.newest": (
+        lambda c: dead_letters.newest(c, "acme", Filter("gone"), limit=50),
+        {"dead_letters_newest"},
+    ),
+    "dead_letters.still_dead": (
+        lambda c: dead_letters.still_dead(c, some_seqs(c, "deliveries"), LAST.died_at),
+        {"dead_letters_pkey"},
+    ),
+    "replays.choose": (
+        lambda c: replays.choose(c, window(c), some_seqs(c, "endpoints")[0], [DeliveryStatus.DEAD], most=200),
+        {"subscriptions_pkey", "deliveries_event_endpoint_key"},
+    ),
+    "replays.count": (lambda c: replays.count(c, window(c), most=5000), set()),
+    "replays.deliveries": (
+        lambda c: replays.deliveries(c, some_seqs(c, "endpoints")[0], some_seqs(c, "events")),
+        {"deliveries_event_endpoint_key"},
+    ),
+    "events.lock_all": (lambda c: events.lock_all(c, "acme", some_seqs(c, "events")), {"events_pkey"}),
     "events.bodies": (lambda c: events.bodies(c, some_seqs(c, "events")), {"events_pkey"}),
     "events.by_key": (lambda c: events.by_key(c, "acme", ["key 1", "key 2"]), {"events_key"}),
 }

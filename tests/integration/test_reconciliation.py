@@ -14,16 +14,17 @@ from app.core import deliveries as core
 from app.core import endpoints, reservations
 from app.core.reconciliation import TERMS, Pace, audit
 from app.core.reservations import Hold
+from app.domain.states import JobKind, JobStatus
 from app.domain.wakeups import Kind
 from app.ledger import endpoints as endpoint_ledger
-from app.ledger import events, outbox
+from app.ledger import events, jobs, outbox
 from app.ledger.outbox import Room
 from app.ledger.reconciliation import Terms, Walk, lock_audit, repair
 from tests.clock import Clock
 from tests.conftest import Connect
 from tests.ledgers import TENANT, a_delivery, an_endpoint, claimed, deliveries_of, row, rows, some_events
 
-KINDS = ["reservation", "event", "delivery"]
+KINDS = ["reservation", "event", "delivery", "job"]
 ONE_STRETCH = Pace(quiet=0, busy=0, stretch=4)
 ROWS = """SELECT (ref, kind, tenant, endpoint, due_at, look_at, publications, taken)::text
             FROM duehook.outbox ORDER BY ref"""
@@ -36,6 +37,9 @@ def everything(engine: Engine) -> None:
     (event,) = some_events(engine)
     claimed(engine, *deliveries_of(engine, event))
     with engine.begin() as connection:
+        for _ in range(2):
+            job = jobs.insert(connection, TENANT, JobKind.REDRIVE, {})
+        jobs.end(connection, job.seq, JobStatus.FAILED, None)
         reservations.hold(connection, TENANT, Hold("truck 7", hold_seconds=60))
         reservations.hold(connection, TENANT, Hold("truck 8", id="rsv_8", hold_seconds=60))
         reservations.release(connection, TENANT, "rsv_8")
@@ -98,7 +102,7 @@ def test_a_row_that_says_something_wrong_is_written_anew(
     everything(engine)
     before = rows(engine, ROWS)
     wrong = damage(engine, f"UPDATE duehook.outbox SET {change}")
-    assert wrong == 5
+    assert wrong == 7  # among them the job, and what tells of the one that ended
     assert audit(engine) == Counter({counted: wrong})
     assert rows(engine, ROWS) == before
     assert audit(engine) == Counter()

@@ -179,11 +179,11 @@ def test_a_difference_that_is_gone_a_moment_later_is_none(engine: Engine, clock:
 
     def told(walked: int) -> None:
         healed.append(walked)
-        if len(healed) == 4:  # after the last stretch
+        if len(healed) == 5:  # after the last stretch
             audit(engine)
 
     assert compare(engine, moment=0, told=told) == NOTHING
-    assert healed == [0, 1, 0, 1]
+    assert healed == [0, 0, 1, 0, 1]
 
 
 @contextmanager
@@ -269,7 +269,7 @@ def test_the_command_tells_it_to_people_and_programs_and_by_its_exit_code(
     assert told == "duehook: no scan has been seen: this compares what it would wake if it ran.\n"
     fine = json.loads(out)
     assert (code, fine["candidate"]) == (0, "scan")
-    assert fine["kinds"].keys() == {"reservation", "event", "delivery", "endpoint"}
+    assert fine["kinds"].keys() == {"reservation", "event", "delivery", "endpoint", "job"}
     nothing = {"missed": 0, "missed_ids": [], "needless": 0, "needless_ids": []}
     assert fine["kinds"]["delivery"] == {"due": 1, "would_wake": 1, "on_the_way": 0, **nothing}
     change(engine, "UPDATE duehook.service SET scan_share = 51")
