@@ -31,7 +31,8 @@ log = structlog.get_logger("duehook.relay")
 # Receiving a message costs a worker more than a millisecond of CPU, an id in a batch a twentieth of that.
 MOST_IDS = 100
 TOGETHER = timedelta(seconds=1)  # a message's ids are due within it
-MOST_MESSAGES = 10  # waiting in one queue; more waits in PostgreSQL, where it can be shared fairly
+MOST_MESSAGES = 4  # waiting in one queue; more waits in PostgreSQL, where it can be shared fairly
+MOST_BACKLOG = 2  # the same of a backlog: what falls due just now waits behind them
 IDLE = (0.002, 0.02)  # seconds between looks while there is nothing: at first, at most
 OTHERS = 0.2  # the same while the scan notices everything
 TROUBLE = (0.1, 5.0)  # seconds between tries while the broker or the database is away
@@ -43,9 +44,9 @@ AWAY = (*LOST, *UNDONE)
 def wakeups(taken: Sequence[Taken], now: datetime) -> Iterator[Wakeup]:
     """Pack taken rows into messages: by kind, in order of due time, at most `MOST_IDS` and `TOGETHER` in each.
 
-    Of what is overdue the fresh goes first: the rest is late already.
+    Of what is overdue the fresh goes first, and otherwise what was taken first: the rest is late already.
     """
-    ordered = sorted(taken, key=lambda row: (row.kind, max(row.due_at, now), row.due_at < now - FRESH, row.ref))
+    ordered = sorted(taken, key=lambda row: (row.kind, max(row.due_at, now), row.due_at < now - FRESH))
     for kind, rows in groupby(ordered, key=lambda row: row.kind):
         batch: list[Taken] = []
         for row in rows:
@@ -163,7 +164,8 @@ class Relay:
         return {kind: self._room(LANE[kind], waiting[LANE[kind]]) for kind in KINDS}
 
     def _room(self, lane: Lane, waiting: int) -> Room:
-        return self._taking.room(MOST_IDS * max(0, MOST_MESSAGES - waiting), self._ahead[lane].ids(self._clock.now()))
+        most, backlog = (MOST_IDS * max(0, messages - waiting) for messages in (MOST_MESSAGES, MOST_BACKLOG))
+        return self._taking.room(most, self._ahead[lane].ids(self._clock.now()), backlog)
 
 
 def _what(error: BaseException) -> str:

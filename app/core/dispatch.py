@@ -23,7 +23,8 @@ from app.core import deliveries, endpoints, pacing
 from app.core.clock import LedgerClock
 from app.core.deliveries import Claimed, Room, Terms
 from app.core.leases import Leases
-from app.core.pacing import News, Turn
+from app.core.pacing import News
+from app.core.parking import Parking
 from app.core.requests import Request, Requests
 from app.core.sets import PAUSE, Looked
 from app.core.suspects import Suspects
@@ -125,6 +126,7 @@ class Dispatcher:
             lambda claim: places.give([claim.endpoint]),
             deadline=requests.deadline.total_seconds(),
         )
+        self._parking = Parking(database)
         start_vital("waiting", self._seat_all)
 
     @property
@@ -152,8 +154,9 @@ class Dispatcher:
 
     def attend(self, ids: Sequence[int]) -> Looked:
         """Give the next slots of endpoints (by id) to deliveries that are parked for them, which wait for them here."""
-        attended = pacing.attend(self._database, {each: self._turn(each) for each in ids})
+        attended = pacing.attend(self._database, {each: self._most_ahead(each) for each in ids})
         until = time.monotonic() + pacing.AHEAD.total_seconds()
+        self._waiting.expect(ids, attended.more, until)
         self._waiting.add(
             Waiter(delivery, endpoint, slot.timestamp(), until, parked=True)
             for endpoint, slots in attended.slots.items()
@@ -161,12 +164,15 @@ class Dispatcher:
         )
         return attended.looked
 
-    def _turn(self, endpoint: int) -> Turn:
-        """As many as will find a place here while the slots are given that far ahead."""
-        soon = self._places.soon(endpoint, pacing.AHEAD.total_seconds())
-        most = max(1, min(MOST_AHEAD, self._places.share(endpoint) + soon))
-        lasts = self._places.lasts(endpoint, most) or MOMENT
-        return Turn(most, min(timedelta(seconds=lasts), pacing.AHEAD))
+    def _most_ahead(self, endpoint: int) -> int:
+        """As many as will find a place here while the slots are given that far ahead, or as may do so at once."""
+        soon = self._places.share(endpoint) + self._places.soon(endpoint, pacing.AHEAD.total_seconds())
+        return min(MOST_AHEAD, max(soon, self._places.limit_of(endpoint)))
+
+    def _look_for_more(self) -> None:
+        """Look again at once where more is parked and places come free faster than the looks would: no need to wait."""
+        if short := self._waiting.short(lambda each: self._places.share(each) and self._places.limit_of(each)):
+            self.attend(short)
 
     def _turn_away(self, claimed: Claimed) -> Looked:
         """Park those whose endpoint takes nothing, but for those that it will have a place for in a moment."""
@@ -181,8 +187,8 @@ class Dispatcher:
         self._waiting.add(waiters)
         waiting = dict.fromkeys((each.delivery for each in waiters), Answer.WAITING)
         rest = claimed.turned_away.keys() - waiting.keys()
-        looked = deliveries.park(self._database, sorted(rest)) if rest else Looked()
-        return Looked(waiting | looked.answers, looked.again)
+        self._parking.add(rest)
+        return Looked(waiting | dict.fromkeys(rest, Answer.PARKED))
 
     def _seat_all(self) -> None:
         """Claim for those that wait here as their slots come and places are free."""
@@ -190,6 +196,7 @@ class Dispatcher:
             self._places.wait_for_change(GLANCE)
             try:
                 self._leave(self._waiting.take_late())
+                self._look_for_more()
                 if free := self._free(0, 0):
                     self._seat(self._waiting.take(self._clock.time(), self._places.share, free), free)
             except UNDONE as error:
@@ -216,8 +223,7 @@ class Dispatcher:
 
     def _leave(self, late: Sequence[Waiter]) -> None:
         """Who has waited here in vain is woken by its endpoint's row from now on."""
-        if ids := [each.delivery for each in late if not each.parked]:
-            deliveries.park(self._database, sorted(ids))
+        self._parking.add([each.delivery for each in late if not each.parked])
 
     def _free(self, wanted: int, until: float) -> int:
         """Places that are free in time; none while outcomes wait for a database that was away.
@@ -268,8 +274,7 @@ class Dispatcher:
             room = Room(total=0, each=each, of=of, suspects=1)
             claimed = deliveries.claim(self._database, [delivery], self._terms, room)
             self._places.take([claim.endpoint for claim in claimed.claims])
-        if claimed.turned_away:
-            deliveries.park(self._database, list(claimed.turned_away))
+        self._parking.add(claimed.turned_away)
         return (claimed.claims[0], claimed_at) if claimed.claims else None
 
     def _bury(self, unsendable: Sequence[tuple[Claim, str]]) -> None:
@@ -311,7 +316,7 @@ class Dispatcher:
     def stop(self, cut: Callable[[], bool] = lambda: False) -> None:
         """Wait for what is in the air, or until `cut`; record it, end; the rest comes up again when its lease ends."""
         self._suspects.hurry()
-        self._put_off(self._waiting.close())
+        self._put_off([each.delivery for each in self._waiting.close() if not each.parked] + self._parking.close())
         until = time.monotonic() + self._requests.deadline.total_seconds() + PATIENCE
         while not cut() and time.monotonic() < until and not self._places.drain(LOOK):
             pass
@@ -321,11 +326,11 @@ class Dispatcher:
         self._sent.put(None)
         self._recorder.join(PATIENCE)
 
-    def _put_off(self, waiters: Sequence[Waiter]) -> None:
+    def _put_off(self, ids: Sequence[int]) -> None:
         try:
-            deliveries.put_off(self._database, sorted(each.delivery for each in waiters if not each.parked))
+            deliveries.put_off(self._database, sorted(ids))
         except UNDONE as error:  # their publish leases end anyway; what is in the air must still be waited for
-            log.warning("held_until_publish_lease", ids=len(waiters), error=cause_of(error))
+            log.warning("held_until_publish_lease", ids=len(ids), error=cause_of(error))
 
     def _record_all(self) -> None:
         locked: list[Sent[Request]] = []
@@ -371,13 +376,13 @@ class Dispatcher:
 
     def _end(self, ended: Sequence[tuple[Sent[Request], Ending]], states: Mapping[int, DeliveryStatus]) -> None:
         self._leases.drop([one.send.subject.claim for one, _ in ended])
-        self._places.give([one.send.endpoint for one, _ in ended])
         self._tell(ended, states)
         known = [(one, ending) for one, ending in ended if ending.delivery in states]
         for one, ending in known:
             if ending.outcome in ABOUT_ENDPOINT:
                 self._hear(one.send, ending.outcome)
         self._hear_paces([news for one, ending in known if (news := _news(one, ending))])
+        self._places.give([one.send.endpoint for one, _ in ended])  # last: who gets them must know of a closed endpoint
 
     def _hear(self, send: Send[Request], outcome: Outcome) -> None:
         endpoint, request = send.endpoint, send.subject

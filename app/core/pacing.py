@@ -24,27 +24,24 @@ PROBES = 3  # that may be the next probe: somebody's open transaction may hold t
 LONGEST_WORDS = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """How many of an endpoint's parked deliveries to look at, and in how long they may be used up."""
-
-    most: int
-    lasts: timedelta
-
-
 Slots = Sequence[tuple[datetime, int]]
 
 
 @dataclass(slots=True)
 class Attended:
-    """What a wake-up of endpoints came to; `slots` are the times at which to claim some of what is parked."""
+    """What a wake-up of endpoints came to; `slots` are the times at which to claim some of what is parked.
+
+    Of those endpoints that have `more` nothing but places limits how many go on: whoever has some left may look again
+    at once, and should before their next look, which wakes another.
+    """
 
     looked: Looked = field(default_factory=Looked)
     slots: dict[int, Slots] = field(default_factory=dict)
+    more: set[int] = field(default_factory=set)
 
 
-def attend(engine: Engine, turns: Mapping[int, Turn]) -> Attended:
-    """Give the next slots of these endpoints away, and set when to look at each again; a repeat gives them again.
+def attend(engine: Engine, mosts: Mapping[int, int]) -> Attended:
+    """Give at most so many slots of each endpoint away, and set when to look at it again; a repeat gives them again.
 
     What is given stays parked until somebody claims it: whoever dies with it costs a look.
     """
@@ -52,28 +49,34 @@ def attend(engine: Engine, turns: Mapping[int, Turn]) -> Attended:
 
     def act(connection: Connection, some: Sequence[int]) -> dict[int, Answer]:
         ours, theirs = parking.lock(connection, some)
-        queues = parking.read(connection, {each: turns[each].most for each in some if each in ours})
-        attended.slots.update((each.endpoint, _slots(each, turns[each.endpoint])) for each in queues)
-        _set_looks(connection, queues, turns)
+        queues = parking.read(connection, {each: mosts[each] for each in some if each in ours})
+        attended.slots.update((each.endpoint, _slots(each, mosts[each.endpoint])) for each in queues)
+        attended.more.update(each.endpoint for each in queues if _has_more(each, mosts[each.endpoint]))
+        _set_looks(connection, queues, mosts)
         answers = dict.fromkeys(theirs, Answer.LOCKED) | dict.fromkeys(ours, Answer.TAKEN)
         return {each: answers.get(each, Answer.GONE) for each in some}
 
-    attended.looked = look(engine, list(turns), act)
+    attended.looked = look(engine, list(mosts), act)
     return attended
 
 
-def _slots(queue: Queue, turn: Turn) -> Slots:
+def _slots(queue: Queue, most: int) -> Slots:
     if queue.deleted:
         return [(queue.pace.at, each) for each in queue.ids]  # the claim cancels them
     if not queue.enabled:
         return []
-    times = pacing.slots(queue.pace, turn.most, AHEAD)
+    times = pacing.slots(queue.pace, most, AHEAD)
     if queue.pace.closed_until is not None:
         times = times * PROBES
     return list(zip(times, queue.ids, strict=False))
 
 
-def _set_looks(connection: Connection, queues: Sequence[Queue], turns: Mapping[int, Turn]) -> None:
+def _has_more(queue: Queue, most: int) -> bool:
+    limited = queue.pace.rate_per_second is not None or queue.pace.closed_until is not None
+    return len(queue.ids) > most and (queue.deleted or (queue.enabled and not limited))
+
+
+def _set_looks(connection: Connection, queues: Sequence[Queue], mosts: Mapping[int, int]) -> None:
     parking.end(connection, [each.endpoint for each in queues if not each.ids])
     parking.look_never(
         connection, [each.endpoint for each in queues if each.ids and not (each.enabled or each.deleted)]
@@ -81,24 +84,22 @@ def _set_looks(connection: Connection, queues: Sequence[Queue], turns: Mapping[i
     parking.look_at(
         connection,
         {
-            each.endpoint: _next_look(each, turns[each.endpoint])
+            each.endpoint: _next_look(each, mosts[each.endpoint])
             for each in queues
             if each.ids and (each.enabled or each.deleted)
         },
     )
 
 
-def _next_look(queue: Queue, turn: Turn) -> datetime:
+def _next_look(queue: Queue, most: int) -> datetime:
     """When the slots that are given away now are over: nobody else has to look before."""
     pace = queue.pace
-    if queue.deleted:
-        return pace.at
-    times = pacing.slots(pace, turn.most, AHEAD)
-    if not times:
-        return pace.next_slot
-    if pace.closed_until is not None or len(queue.ids) <= len(times):
+    times = pacing.slots(pace, most, AHEAD)
+    if queue.deleted or not times:
+        return max(pace.at, pace.next_slot)
+    if pace.rate_per_second is None or pace.closed_until is not None or len(queue.ids) <= len(times):
         return pace.at + AHEAD
-    return max(times[-1] + pace.interval, pace.at + turn.lasts)
+    return times[-1] + pace.interval
 
 
 @dataclass(frozen=True, slots=True)

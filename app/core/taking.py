@@ -25,6 +25,8 @@ AHEAD = timedelta(seconds=1)  # what is due within it is nearly due
 MOST_HELD = 20_000  # ids in somebody's hands before they are due; more of their kind waits until it is nearly due
 NO_TIME = timedelta()
 FRESH = timedelta(seconds=2)  # what fell due within it gets half of each share
+NEWEST = 4  # part of the room that is for what fell due last, while more waits than there is room for
+MOST_SLOW = 10  # rows of a slow endpoint: parking them must not be noticed by the others
 MOST_CROWDS = 2_000  # that share one window; the others have their turn after them
 CENSUS = 0.25  # seconds between two looks at who is waiting, or ten times what one costs
 CENSUS_PART = 10
@@ -41,10 +43,15 @@ class Batch:
 
 @dataclass(slots=True)
 class Crowds:
-    """Who waits for more room of a kind than there is; `at` is when that was looked up last."""
+    """Who waits for more room of a kind than there is; `at` is when that was looked up last.
+
+    Of the endpoints that are `slow` something is parked, so that what else is due for them will hardly do more than be
+    parked too; as long as others wait that have nothing parked, they are let in by few.
+    """
 
     waiting: bool = False
     who: list[Crowd] = field(default_factory=list)
+    slow: set[int] = field(default_factory=set)
     at: float = -CENSUS
     pause: float = CENSUS
 
@@ -52,9 +59,9 @@ class Crowds:
 class Taking:
     """One adapter's side of the outbox; used by one thread.
 
-    While there is room for all that is due, it is taken in order. When there is not, the room is shared: over the
-    tenants that wait, then over their endpoints, and half of each share is for what fell due just now. So a backlog
-    delays its own endpoint and nobody else.
+    While there is room for all that is due, it is taken in order. When there is not, what fell due last is taken first,
+    and the room of the backlog is shared: over the tenants that wait, then over their endpoints, and half of each
+    share is for what fell due just now. So a backlog delays its own endpoint and nobody else.
     """
 
     def __init__(self, engine: Engine, adapter: Adapter, publish_lease: timedelta, horizon: timedelta) -> None:
@@ -80,12 +87,12 @@ class Taking:
         """Whether the other adapter notices everything."""
         return self._buckets.first == self._buckets.end
 
-    def room(self, most: int, held: int) -> Room:
+    def room(self, most: int, held: int, backlog: int | None = None) -> Room:
         """Room for `most` rows of a kind, `held` of which are in hands already and not due yet.
 
         When that is very many, what is nearly due goes first: a horizon full of work must not fill any memory.
         """
-        return Room(most, self._hold_off if held >= MOST_HELD else NO_TIME)
+        return Room(most, self._hold_off if held >= MOST_HELD else NO_TIME, backlog)
 
     def take(self, rooms: Mapping[Kind, Room]) -> Batch:
         """What of our part must be looked at now and has room."""
@@ -113,32 +120,59 @@ class Taking:
 
     def _take(self, connection: Connection, token: UUID, rooms: Mapping[Kind, Room], buckets: Buckets) -> list[Taken]:
         crowded = [kind for kind in rooms if self._crowds[kind].waiting]
+        newest = [each for kind in crowded for each in self._take_newest(connection, token, kind, rooms[kind], buckets)]
+        rooms = {kind: self._left(room, newest, kind) if kind in crowded else room for kind, room in rooms.items()}
         fair = [each for kind in crowded for each in self._take_fairly(connection, token, kind, rooms[kind], buckets)]
         given = Counter(row.kind for row in fair)
         left = {kind: replace(room, most=room.most - given[kind]) for kind, room in rooms.items()}
+        left = {kind: room for kind, room in left.items() if kind not in crowded or not self._crowds[kind].slow}
         rest = outbox.take(connection, token, left, buckets)
         used = Counter(row.kind for row in rest)
         for kind, room in left.items():
             self._crowds[kind].waiting = used[kind] == room.most
-        return fair + rest
+        return newest + fair + rest
+
+    def _take_newest(
+        self, connection: Connection, token: UUID, kind: Kind, room: Room, buckets: Buckets
+    ) -> list[Taken]:
+        most = max(1, room.most // NEWEST)
+        slow = self._census(connection, kind).slow
+        due = max(self._hold_off, room.hold_off)
+        newest = outbox.take_newest(
+            connection, token, kind, most, due=due, fresh=self._fresh, but=slow, buckets=buckets
+        )
+        return sorted(newest, key=lambda row: row.due_at, reverse=True)
+
+    @staticmethod
+    def _left(room: Room, newest: Sequence[Taken], kind: Kind) -> Room:
+        left = room.most - sum(row.kind is kind for row in newest)
+        return replace(room, most=left if room.backlog is None else min(left, room.backlog))
 
     def _take_fairly(
         self, connection: Connection, token: UUID, kind: Kind, room: Room, buckets: Buckets
     ) -> list[Taken]:
-        who = self._census(connection, kind)
-        parts = zip(who, shares(who, room.most, random.random()), strict=True)
-        some = {crowd: share for crowd, share in parts if share}
-        if not some:
+        crowds = self._census(connection, kind)
+        parts = zip(crowds.who, shares(crowds.who, room.most, random.random()), strict=True)
+        some = {crowd: min(share, MOST_SLOW) if crowd[1] in crowds.slow else share for crowd, share in parts}
+        if not any(some.values()):
+            crowds.waiting = bool(crowds.who)
             return []
-        return outbox.take_fairly(
+        some = {crowd: share for crowd, share in some.items() if share}
+        fair = outbox.take_fairly(
             connection, token, kind, some, fresh=self._fresh, hold_off=room.hold_off, buckets=buckets
         )
+        number = Counter((row.tenant, row.endpoint) for row in fair)
+        crowds.waiting = any(number[crowd] >= share for crowd, share in some.items())
+        return fair
 
-    def _census(self, connection: Connection, kind: Kind) -> Sequence[Crowd]:
+    def _census(self, connection: Connection, kind: Kind) -> Crowds:
         crowds, now = self._crowds[kind], time.monotonic()
         if now >= crowds.at + crowds.pause:
             after = crowds.who[-1] if len(crowds.who) == MOST_CROWDS else FIRST
             crowds.who = outbox.crowds(connection, kind, after, MOST_CROWDS)
+            endpoints = {endpoint for _, endpoint in crowds.who}
+            congested = outbox.congested(connection, sorted(endpoints))
+            crowds.slow = congested if endpoints - congested else set()
             crowds.at = time.monotonic()
             crowds.pause = max(CENSUS, CENSUS_PART * (crowds.at - now))
-        return crowds.who
+        return crowds

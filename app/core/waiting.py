@@ -27,6 +27,7 @@ class Waiting:
     def __init__(self) -> None:
         self._queues: dict[int, list[tuple[float, int, Waiter]]] = {}
         self._known: set[int] = set()
+        self._more: dict[int, float] = {}  # endpoints for which more could wait here, and until when
         self._changed = threading.Condition()
         self._closed = False
 
@@ -40,10 +41,25 @@ class Waiting:
             self._changed.notify()
 
     def wait(self) -> bool:
-        """Wait until there is somebody; false when closed."""
+        """Wait until there is somebody, or could be; false when closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._known)
+            self._changed.wait_for(lambda: self._closed or self._known or self._more)
             return not self._closed
+
+    def expect(self, endpoints: Iterable[int], more: Iterable[int], until: float) -> None:
+        """Of these endpoints those have `more` to wait here than was found a place, until somebody looks anew."""
+        with self._changed:
+            for each in endpoints:
+                self._more.pop(each, None)
+            self._more |= dict.fromkeys(more, until)
+            self._changed.notify()
+
+    def short(self, enough: Callable[[int], int]) -> list[int]:
+        """The endpoints that have more, and for which fewer wait here than is `enough`."""
+        with self._changed:
+            now = time.monotonic()
+            self._more = {each: until for each, until in self._more.items() if until > now}
+            return [each for each in self._more if len(self._queues.get(each, ())) < enough(each)]
 
     def number(self, endpoint: int) -> int:
         """How many wait for an endpoint."""

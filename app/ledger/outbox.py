@@ -1,6 +1,6 @@
 """The outbox: one row for every open thing, saying when somebody must look at it next."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -38,10 +38,14 @@ EVERY_BUCKET = Buckets()
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many rows of a kind may be taken, of those whose look has been due for `hold_off`."""
+    """How many rows of a kind may be taken, of those whose look has been due for `hold_off`.
+
+    While there are more than that, at most `backlog` of them are what waits, and the rest what falls due just then.
+    """
 
     most: int
     hold_off: timedelta = timedelta()
+    backlog: int | None = None
 
 
 # Rows that another take holds are passed over until it has lapsed; one that would last longer than any take does is
@@ -114,6 +118,49 @@ def crowds(connection: Connection, kind: Kind, after: Crowd, most: int) -> list[
     """
     parameters = {"kind": kind, "after_tenant": after[0], "after_endpoint": after[1], "most": most}
     return [(row.tenant, row.endpoint) for row in connection.execute(_CROWDS, parameters)]
+
+
+_CONGESTED = text("""/* outbox.congested */
+    SELECT ref FROM duehook.outbox WHERE ref = ANY (CAST(:endpoints AS bigint[])) AND kind = 'endpoint'""")
+
+
+def congested(connection: Connection, endpoints: Sequence[int]) -> set[int]:
+    """Those of these endpoints that have something parked."""
+    return set(connection.execute(_CONGESTED, {"endpoints": list(endpoints)}).scalars())
+
+
+# They are locked afterwards, as in the fair take.
+_TAKE_NEWEST = text(f"""/* outbox.take_newest */
+    WITH newest AS MATERIALIZED (
+        SELECT ref, endpoint FROM duehook.outbox
+         WHERE kind = :kind AND look_at <= (SELECT duehook.now()) - :due AND look_at > (SELECT duehook.now()) - :fresh
+           AND {_FREE}
+         ORDER BY look_at DESC LIMIT :most),
+    due AS MATERIALIZED (
+        SELECT ref FROM duehook.outbox
+         WHERE ref = ANY (ARRAY(SELECT ref FROM newest WHERE NOT endpoint = ANY (CAST(:but AS bigint[]))))
+           AND look_at <= (SELECT duehook.now()) AND {_FREE}
+         ORDER BY ref FOR UPDATE SKIP LOCKED)
+    {_TAKEN}""")
+
+
+def take_newest(
+    connection: Connection,
+    token: UUID,
+    kind: Kind,
+    most: int,
+    *,
+    due: timedelta,
+    fresh: timedelta,
+    but: Collection[int] = (),
+    buckets: Buckets = EVERY_BUCKET,
+) -> list[Taken]:
+    """Take what fell due last, but for some endpoints: a look comes up `due` before the work, and `fresh` before it is
+    no longer new.
+
+    Whoever has nothing waiting finds its first row here, however much waits for others.
+    """
+    return _take(connection, _TAKE_NEWEST, token, buckets, kind=kind, most=most, due=due, fresh=fresh, but=list(but))
 
 
 # Each crowd's newest first, up to half of its share, then its oldest until the share is full. They are locked

@@ -134,6 +134,11 @@ class Places:
         with self._changed:
             return self._share(self._limit(endpoint), self._used[endpoint], self.total - self.used)
 
+    def limit_of(self, endpoint: int) -> int:
+        """How many this endpoint may have in the air, if nobody else has any."""
+        with self._changed:
+            return self._limit(endpoint)
+
     def _limit(self, endpoint: int) -> int:
         return self._limits.get(endpoint, self.each)
 

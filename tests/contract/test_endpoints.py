@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from app.core import deliveries, pacing
-from app.core.pacing import News, Turn
+from app.core.pacing import News
 from app.domain.pacing import Heard
 from app.domain.signing_keys import Ed25519Key, signing_key
 from app.domain.states import Outcome
@@ -172,7 +172,7 @@ def test_enabling_has_what_waits_looked_at(api: Api, acme: httpx.Client, clock: 
     (delivery,) = acme.get(f"/v1/events/{event}/deliveries").json()["data"]
     engine, number = api.runtime.engine, number_of(delivery["id"])
     deliveries.park(engine, [number])
-    pacing.attend(engine, {number_of(endpoint): Turn(1, timedelta(seconds=2))})
+    pacing.attend(engine, {number_of(endpoint): 1})
     due = "SELECT ref FROM duehook.outbox WHERE look_at <= duehook.now() AND endpoint = :endpoint"
     clock.advance(seconds=60)
     assert rows(engine, due, endpoint=number_of(endpoint)) == []

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from app.core import deliveries as core
 from app.core import endpoints, pacing
 from app.core.deliveries import Room
-from app.core.pacing import News, Turn
+from app.core.pacing import News
 from app.domain.pacing import FAILURES, PAUSE, TROUBLES, Closed, Heard
 from app.domain.states import Outcome
 from app.domain.wakeups import Answer
@@ -24,7 +24,7 @@ from tests.processes import KEY
 
 DAYS = timedelta(days=5)
 SEALER = Sealer([KEY])
-AHEAD = Turn(200, timedelta(seconds=1))
+AHEAD = 200
 
 
 def due_deliveries(engine: Engine, count: int = 1) -> list[int]:
@@ -47,9 +47,9 @@ def at(clock: Clock, **later: float) -> list[str]:
     return [moment.rstrip("0").rstrip(".") + "+00"]
 
 
-def attend(engine: Engine, endpoint: int, turn: Turn = AHEAD) -> list[int]:
+def attend(engine: Engine, endpoint: int, most: int = AHEAD) -> list[int]:
     """The ids that got slots."""
-    return [each for _, each in pacing.attend(engine, {endpoint: turn}).slots.get(endpoint, [])]
+    return [each for _, each in pacing.attend(engine, {endpoint: most}).slots.get(endpoint, [])]
 
 
 def hear(engine: Engine, clock: Clock, endpoint: int, outcome: Outcome, times: int = 1, **told: Any) -> None:
@@ -100,10 +100,10 @@ def test_a_look_gives_slots_to_the_oldest_and_comes_again_while_more_are_parked(
     endpoint = an_endpoint(engine)
     ids = due_deliveries(engine, 5)
     core.park(engine, ids)
-    assert attend(engine, endpoint, Turn(3, timedelta(seconds=1))) == ids[:3]
-    assert look_of(engine, endpoint) == at(clock, seconds=1), "when those three are used up"
+    assert attend(engine, endpoint, 3) == ids[:3]
+    assert look_of(engine, endpoint) == at(clock, seconds=2), "should who got them die"
     assert answers(engine, ids[:3]) == {Answer.TAKEN: 3}
-    assert attend(engine, endpoint, Turn(3, timedelta(seconds=1))) == ids[3:]
+    assert attend(engine, endpoint, 3) == ids[3:]
     assert look_of(engine, endpoint) == at(clock, seconds=2)
     assert answers(engine, ids[3:]) == {Answer.TAKEN: 2}
     assert attend(engine, endpoint) == []
@@ -291,7 +291,7 @@ def test_what_is_parked_for_a_deleted_endpoint_is_cancelled_however_much_it_is(
     attend(engine, endpoint)
     with engine.begin() as connection:
         assert endpoints.delete(connection, TENANT, endpoint)
-    while given := attend(engine, endpoint, Turn(2, timedelta(seconds=1))):
+    while given := attend(engine, endpoint, 2):
         assert answers(engine, given) == {Answer.CANCELLED: len(given)}
     assert rows(engine, "SELECT DISTINCT status FROM duehook.deliveries") == ["cancelled"]
     assert rows(engine, "SELECT ref FROM duehook.outbox") == []

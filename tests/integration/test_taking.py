@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Engine, text
 
-from app.core.taking import FOLLOW, FRESH, Batch, Taking
+from app.core import deliveries as core
+from app.core.taking import FOLLOW, FRESH, MOST_SLOW, Batch, Taking
 from app.domain.wakeups import Adapter, Kind
 from app.ledger import outbox, service
 from app.ledger.outbox import Room
@@ -68,6 +69,7 @@ def test_room_is_shared_over_tenants_before_it_is_shared_over_their_endpoints(en
         backlog(engine, "many", endpoint, 200)
     clock.advance(seconds=60)
     backlog(engine, "one", one, 100)
+    clock.advance(seconds=(FRESH + HORIZON).total_seconds())
     side = taking(engine)
     side.take(ROOM)
     taken = by_endpoint(side.take(ROOM))
@@ -84,9 +86,49 @@ def test_half_of_a_share_is_for_what_fell_due_just_now(engine: Engine, clock: Cl
     side = taking(engine)
     side.take(ROOM)
     taken = {row.ref for row in side.take(ROOM).rows}
-    assert (len(taken), len(taken & fresh)) == (100, 50)
+    assert (len(taken), len(taken & fresh)) == (100, 25 + 38), (
+        "a quarter of the room, and half of the share of the rest"
+    )
     clock.advance(seconds=(FRESH + HORIZON).total_seconds())
     assert not {row.ref for row in side.take(ROOM).rows} & fresh, "nothing stays fresh for ever"
+
+
+def test_what_fell_due_last_goes_first_though_its_endpoint_had_nothing_due_when_they_were_counted(
+    engine: Engine, clock: Clock
+) -> None:
+    flood, quiet = endpoint_of(engine, "flood"), endpoint_of(engine, "quiet")
+    backlog(engine, "flood", flood, 1000)
+    side = taking(engine)
+    for _ in range(2):
+        side.take(ROOM)
+    side._crowds[Kind.DELIVERY].pause = 3600
+    clock.advance(seconds=1)
+    backlog(engine, "quiet", quiet, 5)
+    batch = side.take({Kind.DELIVERY: Room(100, backlog=50)})
+    assert [row.endpoint for row in batch.rows[:5]] == [quiet] * 5
+    assert len(batch.rows) == 25 + 50, "a quarter is for what is new, and of the backlog no more than it may"
+
+
+def test_a_backlog_that_would_only_be_parked_is_let_in_by_few_while_others_wait(engine: Engine, clock: Clock) -> None:
+    slow, other = endpoint_of(engine, "acme"), endpoint_of(engine, "acme")
+    backlog(engine, "acme", slow, 1000)
+    first, *_ = rows(engine, "SELECT id FROM duehook.deliveries ORDER BY id")
+    core.park(engine, [first])
+    clock.advance(seconds=60)
+    backlog(engine, "acme", other, 80)
+    side = taking(engine)
+    side.take(ROOM)
+    taken = []
+    for pause in (3600, 0.0, 0.0):
+        batch = side.take(ROOM)
+        side.move(batch)
+        taken.append(by_endpoint(batch))
+        side._crowds[Kind.DELIVERY].pause = pause
+    first, second, third = taken
+    assert first[slow] == MOST_SLOW
+    assert 62 <= first[other] <= 63, "a quarter, and half of the rest"
+    assert second == {other: 80 - first[other], slow: MOST_SLOW}
+    assert third == {slow: 100}, "nobody else waits"
 
 
 def test_a_share_that_nobody_needs_goes_to_the_longest_due(engine: Engine, clock: Clock) -> None:

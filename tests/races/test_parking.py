@@ -8,14 +8,14 @@ from sqlalchemy import Engine
 
 from app.core import deliveries as core
 from app.core import endpoints, pacing
-from app.core.pacing import News, Turn
+from app.core.pacing import News
 from app.domain.pacing import TROUBLES, Heard
 from app.domain.states import Outcome
 from tests.clock import Clock
 from tests.ledgers import ROOM, TENANT, TERMS, an_endpoint, deliveries_of, row, rows, some_events
 from tests.races.orders import Work, every_order
 
-TURN = Turn(200, timedelta(seconds=1))
+TURN = 200
 MOST_LOOKS = 20
 
 
