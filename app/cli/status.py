@@ -34,7 +34,7 @@ def status(json: Json = False) -> None:
 
 
 def _document(found: "Status") -> dict[str, Any]:
-    counts = {"in_flight": found.in_flight, "dead": found.dead}
+    counts = {"in_flight": found.in_flight, "parked": found.parked, "dead": found.dead}
     return {
         "reservation_oldest_due_age_seconds": _seconds(found.oldest_reservation),
         "delivery_oldest_due_age_seconds": _seconds(found.oldest_delivery),
@@ -85,6 +85,7 @@ def _lines(found: "Status") -> dict[str, str]:
         "oldest due delivery": _age(found.oldest_delivery),
         **{f"backlog of {lane}": _number(count) for lane, count in found.backlog.items()},
         "in flight": _number(found.in_flight),
+        "parked": _number(found.parked),
         "dead": _number(found.dead),
         "noticed by": ", ".join(f"{adapter} {share} %" for adapter, share in found.shares.items()),
         "processes": ", ".join(f"{role} {number}" for role, number in found.fleet.roles().items()) or "none seen",

@@ -45,7 +45,6 @@ log = structlog.get_logger("duehook.delivery")
 
 PATIENCE = 5.0  # seconds that a wake-up waits for room before its ids go back
 MOMENT = 0.25  # seconds that an id waits here for its endpoint, if its pace is such that there will be a place
-GLANCE = 0.02  # seconds between looks whether there is
 MOST_AHEAD = 200  # parked ids of one endpoint that wait here for their slots
 MOST_UNTOLD = 1000  # outcomes that wait for the pace of their endpoint
 MOST_RECORDS = 200  # outcomes in one statement
@@ -127,7 +126,7 @@ class Dispatcher:
             deadline=requests.deadline.total_seconds(),
         )
         self._parking = Parking(database)
-        start_vital("waiting", self._seat_all)
+        self._seating = start_vital("waiting", self._seat_all)
 
     @property
     def room(self) -> int:
@@ -162,6 +161,7 @@ class Dispatcher:
             for endpoint, slots in attended.slots.items()
             for slot, delivery in slots
         )
+        self._places.call()
         return attended.looked
 
     def _most_ahead(self, endpoint: int) -> int:
@@ -193,7 +193,7 @@ class Dispatcher:
     def _seat_all(self) -> None:
         """Claim for those that wait here as their slots come and places are free."""
         while self._waiting.wait():
-            self._places.wait_for_change(GLANCE)
+            self._places.wait_for_change(self._waiting.next_slot(self._clock.time(), most=MOMENT))
             try:
                 self._leave(self._waiting.take_late())
                 self._look_for_more()
@@ -316,7 +316,9 @@ class Dispatcher:
     def stop(self, cut: Callable[[], bool] = lambda: False) -> None:
         """Wait for what is in the air, or until `cut`; record it, end; the rest comes up again when its lease ends."""
         self._suspects.hurry()
-        self._put_off([each.delivery for each in self._waiting.close() if not each.parked] + self._parking.close())
+        waiters = self._waiting.close()
+        self._seating.join(PATIENCE)
+        self._put_off([each.delivery for each in waiters if not each.parked] + self._parking.close())
         until = time.monotonic() + self._requests.deadline.total_seconds() + PATIENCE
         while not cut() and time.monotonic() < until and not self._places.drain(LOOK):
             pass

@@ -21,6 +21,7 @@ class Status:
     oldest_delivery: timedelta | None
     backlog: Mapping[Lane, Count]
     in_flight: Count
+    parked: Count
     dead: Count
     shares: Mapping[Adapter, int]
     fleet: Fleet
@@ -37,6 +38,7 @@ def read(engine: Engine, *, lease: timedelta) -> Status:
             oldest_delivery=_oldest(each for each in due if each.kind in (Kind.EVENT, Kind.DELIVERY)),
             backlog={lane: _sum(each for each in due if LANE[each.kind] is lane) for lane in Lane},
             in_flight=status.in_flight(connection, lease),
+            parked=status.parked(connection),
             dead=status.dead(connection),
             shares=wakeups.shares(connection),
             fleet=wakeups.fleet(connection),

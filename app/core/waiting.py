@@ -61,6 +61,12 @@ class Waiting:
             self._more = {each: until for each, until in self._more.items() if until > now}
             return [each for each in self._more if len(self._queues.get(each, ())) < enough(each)]
 
+    def next_slot(self, now: float, most: float) -> float:
+        """Seconds until the next slot comes, at most `most`; those whose slot has come wait for a place."""
+        with self._changed:
+            slots = [queue[0][0] - now for queue in self._queues.values()]
+            return min([most, *(each for each in slots if each > 0)])
+
     def number(self, endpoint: int) -> int:
         """How many wait for an endpoint."""
         with self._changed:

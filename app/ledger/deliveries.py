@@ -37,8 +37,9 @@ class Claim:
 
 # Decided in one statement over rows that nobody else can change: those that somebody holds are passed over.
 # `due` are the rows that may be taken; room first by endpoint, then over all, the longest due first. An endpoint that
-# has a pace to keep is passed over unless the caller has locked the pace and says what it allows. A `suspect` has room
-# of its own; it takes of its endpoint's what the others leave.
+# has a pace to keep is passed over unless the caller has locked the pace and says what it allows; a ping asks nobody,
+# for it is how an owner finds out whether a closed one works again. A `suspect` has room of its own; it takes of its
+# endpoint's what the others leave.
 _CLAIM = text("""/* deliveries.claim */
     WITH seen AS MATERIALIZED (
         SELECT d.id, d.event, d.endpoint, d.status, d.attempt, d.step, d.claimed_at, d.next_attempt_at,
@@ -46,7 +47,9 @@ _CLAIM = text("""/* deliveries.claim */
                d.abandoned + CASE d.status WHEN 'leased' THEN 1 ELSE 0 END AS abandoned,
                e.revision, e.max_in_flight, e.status AS endpoint_status,
                e.deleted_at IS NOT NULL AS endpoint_deleted,
-               num_nonnulls(e.rate_per_second, e.max_in_flight, p.closed_until) > 0 AS paced,
+               CASE WHEN num_nonnulls(e.rate_per_second, e.max_in_flight, p.closed_until) > 0 THEN NOT EXISTS (
+                    SELECT FROM duehook.events v WHERE v.seq = d.event AND v.only_to IS NOT NULL OFFSET 0)
+                    ELSE false END AS paced,
                coalesce(p.closed_until IS NOT NULL OR p.failures > 0, false) AS troubled
           FROM duehook.deliveries d JOIN duehook.endpoints e ON e.seq = d.endpoint
           LEFT JOIN duehook.paces p ON p.endpoint = d.endpoint

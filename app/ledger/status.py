@@ -75,6 +75,17 @@ def in_flight(connection: Connection, lease: timedelta) -> Count:
     return Count(row.number, row.more)
 
 
+_PARKED = text("""/* status.parked */
+    SELECT count(*) AS number, count(*) = :most AS more
+      FROM (SELECT FROM duehook.deliveries WHERE parked ORDER BY endpoint, id LIMIT :most) AS few""")
+
+
+def parked(connection: Connection) -> Count:
+    """Deliveries that wait for a slot of their endpoint: not overdue, however long they do."""
+    row = connection.execute(_PARKED, {"most": MOST}).one()
+    return Count(row.number, row.more)
+
+
 _DEAD = text("""/* status.dead */
     SELECT count(*) AS number,
            (SELECT reltuples::bigint FROM pg_class WHERE oid = 'duehook.dead_letters'::regclass) AS estimate

@@ -110,8 +110,13 @@ class Places:
             self._hurried = True
             self._changed.notify_all()
 
+    def call(self) -> None:
+        """Have who waits for a change look again: somebody else may want the places that are free."""
+        with self._changed:
+            self._changed.notify_all()
+
     def wait_for_change(self, patience: float) -> None:
-        """Wait until places were given back, but not longer than `patience` seconds."""
+        """Wait until places were given back or somebody calls, but not longer than `patience` seconds."""
         with self._changed:
             if not self._hurried:
                 self._changed.wait(patience)

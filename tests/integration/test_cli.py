@@ -285,6 +285,7 @@ def test_status_of_an_idle_ledger_is_all_zero(database_url: str, broker_url: str
         "delivery_oldest_due_age_seconds": 0.0,
         "backlog": {"expiry": 0, "delivery": 0, "upkeep": 0},
         "in_flight": 0,
+        "parked": 0,
         "dead": 0,
         "at_least": [],
         "broker": {"reachable": True, "error": None},

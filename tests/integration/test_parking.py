@@ -12,11 +12,13 @@ from app.core import deliveries as core
 from app.core import endpoints, pacing
 from app.core.deliveries import Room
 from app.core.pacing import News
+from app.core.pings import ping
 from app.domain.pacing import FAILURES, PAUSE, TROUBLES, Closed, Heard
 from app.domain.states import Outcome
 from app.domain.wakeups import Answer
 from app.ledger import endpoint_changes as changes
 from app.ledger import paces
+from app.ledger.events import Event
 from app.ledger.sealing import Sealer
 from tests.clock import Clock
 from tests.ledgers import ROOM, TENANT, TERMS, an_endpoint, claimed, deliveries_of, ending, row, rows, some_events
@@ -193,6 +195,17 @@ def test_a_probe_that_nobody_ends_is_over_with_its_lease(engine: Engine, clock: 
     assert answers(engine, ids[1:]) == {Answer.PACED: 2}
     clock.advance(seconds=1)
     assert answers(engine, ids[1:]) == {Answer.TAKEN: 1, Answer.PACED: 1}
+
+
+def test_a_ping_asks_a_closed_endpoint_at_once_and_its_success_opens_it(engine: Engine, clock: Clock) -> None:
+    endpoint = an_endpoint(engine, max_in_flight=1)
+    hear(engine, clock, endpoint, Outcome.FAILED, times=TROUBLES)
+    with engine.begin() as connection:
+        sent = ping(connection, TENANT, endpoint)
+    (delivery,) = rows(engine, "SELECT id FROM duehook.deliveries")
+    assert isinstance(sent, Event)
+    (claim,) = claimed(engine, delivery)
+    assert claim.troubled
 
 
 def test_a_claim_says_whether_a_success_would_be_news(engine: Engine, clock: Clock) -> None:

@@ -68,6 +68,13 @@ def test_a_scheduled_event_is_nobody_s_backlog(engine: Engine) -> None:
     assert (found.in_flight, found.backlog[Lane.DELIVERY]) == (exactly(0), exactly(0))
 
 
+def test_what_is_parked_is_counted_and_not_overdue(engine: Engine, clock: Clock) -> None:
+    core.park(engine, [a_delivery(engine)])
+    clock.advance(days=1)
+    found = look(engine)
+    assert (found.parked, found.oldest_delivery) == (exactly(1), None)
+
+
 def test_a_dead_letter_is_counted(engine: Engine) -> None:
     (claim,) = claimed(engine, a_delivery(engine))
     core.record(engine, [buried(claim, DeadReason.REFUSED)], max_age=TERMS.max_age)
