@@ -8,11 +8,11 @@ from bench.isolation.plan import HANGING, Plan
 from bench.isolation.run import fill, seq_of
 from bench.stage import LOOK_SECONDS, Stage
 
-CALM = 3.0  # seconds in which no more than a few of them were due: they have settled
-FEW = 200  # an endpoint is tried now and then, with some of what waits for it
+CALM = 3.0  # seconds in which all but a few of them were parked: they have settled
+FEW = 2  # are tried, now and then
 LONGEST = 60.0
-DUE = """SELECT FROM duehook.outbox
-          WHERE kind = 'delivery' AND endpoint = %s AND look_at <= duehook.now() LIMIT %s"""
+LOOSE = """SELECT FROM duehook.deliveries
+            WHERE endpoint = %s AND status IN ('scheduled', 'leased') AND NOT parked LIMIT %s"""
 GROUPS = ("postgres", "relay", "workers")
 
 
@@ -20,8 +20,8 @@ GROUPS = ("postgres", "relay", "workers")
 class Parked:
     """CPU seconds of `idle` seconds, by group of processes and `total`, without and with them.
 
-    `settled_after` seconds no more than a few of them were due; None when that never came about, and it was measured
-    all the same.
+    After `settled_after` seconds all but a few of them were parked; None when that never came about, and it was
+    measured all the same.
     """
 
     deliveries: int
@@ -51,7 +51,7 @@ def _used(stage: Stage, seconds: float) -> dict[str, float]:
 def _settle(stage: Stage, endpoint: int) -> float | None:
     began = calm_since = time.monotonic()
     while time.monotonic() < began + LONGEST:
-        if stage.connection.execute(DUE, [endpoint, FEW + 1]).rowcount > FEW:
+        if stage.connection.execute(LOOSE, [endpoint, FEW + 1]).rowcount > FEW:
             calm_since = time.monotonic()
         elif time.monotonic() > calm_since + CALM:
             return round(calm_since - began, 1)
