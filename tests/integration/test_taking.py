@@ -147,6 +147,7 @@ def test_who_has_had_no_turn_gets_it_after_the_others(
 ) -> None:
     monkeypatch.setattr("app.core.taking.MOST_CROWDS", 2)
     monkeypatch.setattr("app.core.taking.CENSUS", 0.0)
+    monkeypatch.setattr("app.core.taking.CENSUS_PART", 0)
     flood = endpoint_of(engine, "a-flood")
     backlog(engine, "a-flood", flood, 2000)
     clock.advance(seconds=60)
