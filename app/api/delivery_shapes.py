@@ -38,6 +38,7 @@ class DeliveryView(BaseModel):
     status: DeliveryStatus
     attempt: int = Field(description="Claims so far: what receivers see as duehook-attempt.")
     next_attempt_at: Time | None
+    parked: bool = Field(description="Due, and waiting for its endpoint: see its status and paced_until.")
     lease_until: Time | None
     reason: str | None = Field(description="Why it is dead.")
     created_at: Time
@@ -76,6 +77,7 @@ def view(delivery: Delivery) -> dict[str, Value]:
         "status": delivery.status,
         "attempt": delivery.attempt,
         "next_attempt_at": delivery.next_attempt_at if waits else None,
+        "parked": delivery.parked,
         "lease_until": delivery.lease_until,
         "reason": delivery.reason,
         "created_at": delivery.created_at,

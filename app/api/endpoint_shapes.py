@@ -41,7 +41,11 @@ class NewEndpoint(Body):
     signing: Signing = "hmac"
     rate_per_second: Rate | None = None
     max_in_flight: InFlight | None = None
-    retry_schedule: Schedule | None = Field(None, description="Seconds before each retry, instead of the common ones.")
+    retry_schedule: Schedule | None = Field(
+        None,
+        description="Seconds before each retry; n of them are n + 1 attempts. Left out: 5, 60, 300, 1800, 7200, 18000,"
+        " 36000, 86400, and after a 3xx or 4xx 300, 3600, 21600, 86400.",
+    )
 
 
 class EndpointChange(Body):

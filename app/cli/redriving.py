@@ -110,7 +110,7 @@ def _sentence(job: Job) -> str:
     result = job.result or {}
     skipped = ", ".join(f"{number} {reason}" for reason, number in result.get("skipped", {}).items())
     passed = f"; passed over: {skipped}" if skipped else ""
-    return f"{job.id}: {result.get('reopened', 0)} of {job.done} tried again{passed}."
+    return f"{job.id}: {result.get('reopened', 0)} of {job.done} re-opened{passed}."
 
 
 def _why(job: Job) -> str:

@@ -120,6 +120,8 @@ class Taking:
 
     def _take(self, connection: Connection, token: UUID, rooms: Mapping[Kind, Room], buckets: Buckets) -> list[Taken]:
         crowded = [kind for kind in rooms if self._crowds[kind].waiting]
+        for kind in crowded:
+            self._take_census(connection, kind)
         newest = [each for kind in crowded for each in self._take_newest(connection, token, kind, rooms[kind], buckets)]
         rooms = {kind: self._left(room, newest, kind) if kind in crowded else room for kind, room in rooms.items()}
         fair = [each for kind in crowded for each in self._take_fairly(connection, token, kind, rooms[kind], buckets)]
@@ -136,7 +138,7 @@ class Taking:
         self, connection: Connection, token: UUID, kind: Kind, room: Room, buckets: Buckets
     ) -> list[Taken]:
         most = max(1, room.most // NEWEST)
-        slow = self._census(connection, kind).slow
+        slow = self._crowds[kind].slow
         due = max(self._hold_off, room.hold_off)
         newest = outbox.take_newest(
             connection, token, kind, most, due=due, fresh=self._fresh, but=slow, buckets=buckets
@@ -151,7 +153,7 @@ class Taking:
     def _take_fairly(
         self, connection: Connection, token: UUID, kind: Kind, room: Room, buckets: Buckets
     ) -> list[Taken]:
-        crowds = self._census(connection, kind)
+        crowds = self._crowds[kind]
         parts = zip(crowds.who, shares(crowds.who, room.most, random.random()), strict=True)
         some = {crowd: min(share, MOST_SLOW) if crowd[1] in crowds.slow else share for crowd, share in parts}
         if not any(some.values()):
@@ -165,14 +167,14 @@ class Taking:
         crowds.waiting = any(number[crowd] >= share for crowd, share in some.items())
         return fair
 
-    def _census(self, connection: Connection, kind: Kind) -> Crowds:
+    def _take_census(self, connection: Connection, kind: Kind) -> None:
         crowds, now = self._crowds[kind], time.monotonic()
-        if now >= crowds.at + crowds.pause:
-            after = crowds.who[-1] if len(crowds.who) == MOST_CROWDS else FIRST
-            crowds.who = outbox.crowds(connection, kind, after, MOST_CROWDS)
-            endpoints = {endpoint for _, endpoint in crowds.who}
-            congested = outbox.congested(connection, sorted(endpoints))
-            crowds.slow = congested if endpoints - congested else set()
-            crowds.at = time.monotonic()
-            crowds.pause = max(CENSUS, CENSUS_PART * (crowds.at - now))
-        return crowds
+        if now < crowds.at + crowds.pause:
+            return
+        after = crowds.who[-1] if len(crowds.who) == MOST_CROWDS else FIRST
+        crowds.who = outbox.crowds(connection, kind, after, MOST_CROWDS)
+        endpoints = {endpoint for _, endpoint in crowds.who}
+        congested = outbox.congested(connection, sorted(endpoints))
+        crowds.slow = congested if endpoints - congested else set()
+        crowds.at = time.monotonic()
+        crowds.pause = max(CENSUS, CENSUS_PART * (crowds.at - now))

@@ -23,6 +23,7 @@ class Delivery:
     status: DeliveryStatus
     attempt: int
     next_attempt_at: datetime
+    parked: bool
     lease_until: datetime | None
     reason: str | None
     created_at: datetime
@@ -47,8 +48,8 @@ class Attempt:
     retry_after: timedelta | None
 
 
-_COLUMNS = """id, event, endpoint, status, attempt, next_attempt_at, lease_until, reason, created_at, updated_at,
-    delivered_at"""
+_COLUMNS = """id, event, endpoint, status, attempt, next_attempt_at, parked, lease_until, reason, created_at,
+    updated_at, delivered_at"""
 _FIND = text(f"""/* deliveries.find */
     SELECT {_COLUMNS} FROM duehook.deliveries WHERE tenant = :tenant AND id = :id""")
 _LOAD = text(f"/* deliveries.load */ SELECT {_COLUMNS} FROM duehook.deliveries WHERE id = ANY (CAST(:ids AS bigint[]))")

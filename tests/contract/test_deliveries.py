@@ -44,6 +44,7 @@ def test_a_delivery_that_waits(acme: httpx.Client, delivery: str) -> None:
         "status": "scheduled",
         "attempt": 0,
         "next_attempt_at": "2030-01-01T12:00:00.000000Z",
+        "parked": False,
         "lease_until": None,
         "reason": None,
         "created_at": "2030-01-01T12:00:00.000000Z",

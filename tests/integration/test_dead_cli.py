@@ -148,7 +148,7 @@ def test_a_redrive_is_watched_until_it_has_ended(engine: Engine, database_url: s
         assert (ended["status"], ended["done"], ended["total"]) == ("completed", 3, 3)
         assert ended["result"] == {"reopened": 3, "made": 0, "skipped": {}}
         told = duehook("dead", "redrive", *MINE, database_url=database_url)
-    assert (told.returncode, told.stdout.split(": ")[1]) == (0, "0 of 0 tried again.\n")
+    assert (told.returncode, told.stdout.split(": ")[1]) == (0, "0 of 0 re-opened.\n")
     assert rows(engine, "SELECT parameters ->> 'rate_per_second' FROM duehook.jobs ORDER BY seq") == ["50.0", None]
 
 
@@ -221,6 +221,6 @@ def test_at_a_terminal_there_is_a_bar(engine: Engine, database_url: str) -> None
     os.close(theirs)
     told = os.read(ours, 65536).decode()
     os.close(ours)
-    assert b"2 of 2 tried again" in done.stdout
+    assert b"2 of 2 re-opened" in done.stdout
     assert "redrive job_" in told
     assert "2/2" in told
