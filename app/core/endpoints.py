@@ -103,9 +103,9 @@ def change(
     return changed
 
 
-def _begin_anew(connection: Connection, seq: int) -> None:
+def _begin_anew(connection: Connection, seq: int, *, keep_hint: bool = False) -> None:
     """What is known of the receiver's pace counts no more, and what is parked for it goes on."""
-    paces.reset(connection, seq)
+    paces.reset(connection, seq, keep_hint=keep_hint)
     _look_now(connection, seq)
 
 
@@ -172,7 +172,7 @@ def enable(connection: Connection, tenant: str, seq: int) -> Endpoint | None:
     if changes.lock(connection, tenant, seq) is None:
         return None
     enabled = changes.enable(connection, seq)
-    _begin_anew(connection, seq)
+    _begin_anew(connection, seq, keep_hint=True)
     return enabled
 
 

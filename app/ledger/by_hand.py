@@ -84,7 +84,9 @@ class Reopening(StrEnum):
     WORN_OUT = "worn_out"  # it has had every round there is
 
 
-# The same shape as a claim: seen and locked first, judged from that, changed by key.
+# The same shape as a claim: seen and locked first, judged from that, changed by key. What was leased when the statement
+# began, and has ended while it waited for the lock, is checked as it was before it is changed as it is: so the lease is
+# cleared too.
 _REOPEN = text("""/* deliveries.reopen */
     WITH seen AS MATERIALIZED (
         SELECT d.id, d.status, d.round, e.deleted_at IS NOT NULL AS endpoint_deleted
@@ -105,7 +107,8 @@ _REOPEN = text("""/* deliveries.reopen */
                step = CASE status WHEN 'scheduled' THEN step ELSE 0 END,
                abandoned = CASE status WHEN 'scheduled' THEN abandoned ELSE 0 END,
                age_from = CASE status WHEN 'scheduled' THEN age_from ELSE now.at END,
-               reason = NULL, delivered_at = NULL, updated_at = now.at
+               reason = NULL, delivered_at = NULL, token = NULL, claimed_at = NULL, lease_until = NULL,
+               updated_at = now.at
           FROM (SELECT duehook.now() AS at OFFSET 0) now
          WHERE d.id = ANY (ARRAY(SELECT id FROM judged WHERE judgement = 'open')))
     SELECT id, judgement FROM judged""")

@@ -106,17 +106,19 @@ def seat_all(connection: Connection, endpoint: int, *, most: int) -> None:
 
 _RESET = text("""/* paces.reset */
     UPDATE duehook.paces
-       SET closed_until = NULL, closed_at = NULL, closed_why = NULL, trips = 0, troubles = 0, failures = 0,
-           failing_since = NULL
+       SET closed_until = CASE WHEN :keep_hint AND closed_why = 'retry_after' THEN closed_until END,
+           closed_at = CASE WHEN :keep_hint AND closed_why = 'retry_after' THEN closed_at END,
+           closed_why = CASE WHEN :keep_hint AND closed_why = 'retry_after' THEN closed_why END,
+           trips = 0, troubles = 0, failures = 0, failing_since = NULL
      WHERE endpoint = :endpoint""")
 
 
-def reset(connection: Connection, endpoint: int) -> None:
-    """Forget a hint and every failure of an endpoint whose row is locked: what it says from now on is another matter.
+def reset(connection: Connection, endpoint: int, *, keep_hint: bool = False) -> None:
+    """Forget every failure of an endpoint whose row is locked, and what its receiver asked for unless `keep_hint`.
 
     Waits for who is writing an outcome's news just now; the next finds the new revision, and its news old.
     """
-    connection.execute(_RESET, {"endpoint": endpoint})
+    connection.execute(_RESET, {"endpoint": endpoint, "keep_hint": keep_hint})
 
 
 @dataclass(frozen=True, slots=True)

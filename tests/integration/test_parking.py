@@ -275,6 +275,18 @@ def test_a_success_on_the_last_moment_leaves_it_enabled_and_enabling_clears_the_
     assert row(engine, "paces", "endpoint", endpoint)["failures"] == 1
 
 
+def test_enabling_forgets_the_failures_and_not_what_the_receiver_asked_for(engine: Engine, clock: Clock) -> None:
+    hinted, failing = an_endpoint(engine), an_endpoint(engine)
+    hear(engine, clock, hinted, Outcome.THROTTLED, hint=timedelta(seconds=8))
+    hear(engine, clock, failing, Outcome.FAILED, times=TROUBLES)
+    for each in (hinted, failing):
+        switch(engine, each, on=False)
+        switch(engine, each, on=True)
+    claim = core.claim(engine, due_deliveries(engine), TERMS, ROOM)
+    assert [each.endpoint for each in claim.claims] == [failing]
+    assert claim.slots[hinted] == clock.now + timedelta(seconds=8)
+
+
 def test_what_is_due_for_a_disabled_endpoint_is_parked_behind_a_row_that_never_comes_up_until_it_is_enabled(
     engine: Engine, clock: Clock
 ) -> None:

@@ -12,6 +12,7 @@ from app.core import reservations
 from app.core.reservations import Hold, Refused
 from app.domain.states import DeliveryStatus, Outcome
 from app.domain.wakeups import Answer
+from app.ledger import by_hand
 from app.ledger import deliveries as ledger
 from app.ledger.reservations import Reservation
 from tests.clock import Clock
@@ -207,3 +208,23 @@ def test_a_record_with_a_made_up_token_changes_nothing(engine: Engine, clock: Cl
     assert core.record(engine, [ending(forged)], max_age=MAX_AGE) == {}
     assert core.give_back(engine, [forged]) == []
     assert row(engine, "deliveries", "id", delivery)["status"] == "leased"
+
+
+def test_a_retry_that_waits_for_an_outcome_s_commit_re_opens_what_it_finds_then(
+    engine: Engine, racing: Race, clock: Clock
+) -> None:
+    delivery = a_delivery(engine)
+    (claim,) = claimed(engine, delivery)
+    recording = racing.actor("record", lambda e: core.record(e, [ending(claim)], max_age=MAX_AGE)).until(
+        "before commit"
+    )
+
+    def retry(engine: Engine) -> object:
+        with engine.begin() as connection:
+            return by_hand.reopen(connection, TENANT, [delivery])
+
+    retrying = racing.actor("retry", retry).until_blocked()
+    recording.finish()
+    assert retrying.finish() == {delivery: by_hand.Reopening.OPEN}
+    now = row(engine, "deliveries", "id", delivery)
+    assert (now["status"], now["round"], now["token"]) == ("scheduled", 2, None)
