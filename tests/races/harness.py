@@ -20,6 +20,7 @@ from tests.waiting import wait_until
 
 NAME = re.compile(r"/\* ([\w.]+) \*/")
 DEADLINE = 10.0
+LOOK = 0.02  # seconds that it may take to arrive before anybody asks whether it is blocked
 
 
 class Actor:
@@ -73,15 +74,23 @@ class Actor:
         """Let it run to its next statement or commit, to its end, or until it waits for somebody's lock."""
         while True:
             self._go()
-            wait_until(lambda: self.point is not None or self.blocked, what=f"{self.name} stops or is blocked")
+            self.wait()
             if self.point is None or not self.point.startswith("after "):
                 return
+
+    def wait(self) -> None:
+        """Wait until it stands at a point, has ended, or waits for somebody's lock."""
+        wait_until(lambda: self._arrived(LOOK) or self.blocked, what=f"{self.name} stops or is blocked")
+
+    def _arrived(self, patience: float) -> bool:
+        with self._stopped:
+            return self._stopped.wait_for(lambda: self.point is not None, patience)
 
     def until_blocked(self) -> "Actor":
         """Let it run until PostgreSQL says that it waits for somebody's lock."""
         while True:
             self._go()
-            wait_until(lambda: self.point is not None or self.blocked, what=f"{self.name} stops or is blocked")
+            self.wait()
             if self.point is None:
                 return self
             assert self.point != "done", f"{self.name} ended without being blocked: {self.error!r}"

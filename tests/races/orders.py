@@ -10,7 +10,6 @@ from typing import Any
 from sqlalchemy import Engine
 
 from tests.races.harness import Actor, race
-from tests.waiting import wait_until
 
 Work = Callable[[Engine], Any]
 
@@ -61,5 +60,5 @@ def _run(actors: Sequence[Actor], path: list[int], choices: list[list[int]]) -> 
 
 def _stands(actor: Actor) -> bool:
     """Whether it can take a step; waits until it stands, waits for a lock or has ended."""
-    wait_until(lambda: actor.point is not None or actor.blocked, what=f"{actor.name} stands or is blocked")
+    actor.wait()
     return actor.point not in (None, "done")
