@@ -65,6 +65,12 @@ def _by_endpoint(endpoints: Mapping[int, int]) -> dict[int, list[int]]:
     return ids
 
 
+def _enabled(claimed: Claimed) -> dict[int, int]:
+    """Those turned away that may have a place soon: a disabled endpoint has none, however long one waits."""
+    disabled = set(claimed.looked.of(Answer.DISABLED))
+    return {each: endpoint for each, endpoint in claimed.turned_away.items() if each not in disabled}
+
+
 def _counts(looked: Looked) -> dict[str, int]:
     return {answer.value: number for answer, number in Counter(looked.answers.values()).items()}
 
@@ -178,7 +184,7 @@ class Dispatcher:
         """Park those whose endpoint takes nothing, but for those that it will have a place for in a moment."""
         now, until = self._clock.time(), time.monotonic() + MOMENT
         waiters = []
-        for endpoint, ids in _by_endpoint(claimed.turned_away).items():
+        for endpoint, ids in _by_endpoint(_enabled(claimed)).items():
             slot = claimed.slots[endpoint].timestamp() if endpoint in claimed.slots else now
             soon = self._places.soon(endpoint, MOMENT) - self._waiting.number(endpoint)
             number = min(soon, 1) if endpoint in claimed.slots else soon
@@ -216,9 +222,9 @@ class Dispatcher:
         log.info("seated", **_counts(claimed.looked))
         now = self._clock.time()
         slots = {endpoint: slot.timestamp() for endpoint, slot in claimed.slots.items()}
-        self._waiting.add(
-            replace(by_id[each], slot=slots.get(endpoint, now)) for each, endpoint in claimed.turned_away.items()
-        )
+        again = _enabled(claimed)
+        self._waiting.add(replace(by_id[each], slot=slots.get(endpoint, now)) for each, endpoint in again.items())
+        self._leave([by_id[each] for each in claimed.turned_away.keys() - again.keys()])
         self._waiting.add(replace(by_id[each], slot=now + PAUSE.total_seconds()) for each in claimed.looked.again)
 
     def _leave(self, late: Sequence[Waiter]) -> None:

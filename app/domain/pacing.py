@@ -75,11 +75,6 @@ class Pace:
         """How many more may be in flight."""
         return MANY if self.max_in_flight is None else self.max_in_flight - self.in_flight
 
-    @property
-    def troubled(self) -> bool:
-        """Whether a success would be news."""
-        return self.closed_until is not None or self.failures > 0
-
 
 def allowance(pace: Pace) -> int:
     """How many may be claimed now."""

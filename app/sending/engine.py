@@ -160,12 +160,6 @@ class Places:
             now = time.monotonic()
             return self._limit(endpoint) if now - self._since.get(endpoint, now) < seconds else 0
 
-    def lasts(self, endpoint: int, number: int) -> float:
-        """Seconds in which an endpoint ends so many sends, by its pace just now; 0 when it shows none."""
-        with self._changed:
-            pace = self._pace(endpoint)
-            return number / pace if pace else 0.0
-
     def _pace(self, endpoint: int) -> float:
         """Sends that ended in a second, over the last `PACE` seconds or since it began."""
         ended, now = self._ended.get(endpoint, deque()), time.monotonic()

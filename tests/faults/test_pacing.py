@@ -118,7 +118,7 @@ def test_a_rate_holds_over_two_workers_and_a_change_of_it_counts_at_once(
     assert most_within(times, 1.0) <= 13, "ten, what is made up for, and the edges"
     assert times[39] - times[0] < 8, "and they do come ten a second"
     change(engine, endpoint, rate_per_second=0.1)
-    time.sleep(0.5)  # what had its claim by then has been sent
+    wait_until(lambda: statuses(engine, endpoint)["leased"] == 0, what="what had its claim by then has been sent")
     slowed = len(times)
     changed = time.monotonic()
     wait_until(lambda: time.monotonic() > changed + 3)

@@ -396,6 +396,18 @@ def test_a_burst_at_an_endpoint_that_keeps_up_goes_out_without_going_back(
     assert not {"outbox.look_sooner", "deliveries.park"} & set(statements.sent)
 
 
+def test_nobody_waits_here_for_a_disabled_endpoint(engine: Engine, dispatching: Dispatching) -> None:
+    dispatcher, statements = dispatching()
+    endpoint = an_endpoint(engine)
+    ids = ids_of(engine, some_events(engine, 3))
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE duehook.endpoints SET status = 'disabled', disabled_at = now()"))
+    assert set(dispatcher.deliver(ids).answers.values()) == {Answer.PARKED}
+    wait_until(lambda: rows(engine, "SELECT bool_and(parked) FROM duehook.deliveries") == [True])
+    dispatcher.attend([endpoint])
+    assert statements.sent.count("deliveries.claim") == 1
+
+
 def test_who_waits_for_its_endpoint_holds_up_no_other(
     engine: Engine, dispatching: Dispatching, receiver: Receiver
 ) -> None:

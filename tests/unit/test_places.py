@@ -73,7 +73,6 @@ def test_the_pace_of_an_endpoint_says_how_soon_it_has_room(time: Time) -> None:
     time.now += 0.1
     places.give([1] * 20)
     assert places.soon(1, 0.25) == pytest.approx(50, abs=1), "40 in the 0.2 s since it began"
-    assert places.lasts(1, 10) == pytest.approx(10 / 200)
     time.now += 0.45
     assert places.soon(1, 0.25) == 10, "only what ended within the last half second counts"
 
@@ -91,7 +90,7 @@ def test_an_endpoint_that_hangs_shows_no_pace(time: Time) -> None:
     places = Places(200, 50)
     places.take([1] * 50)
     time.now += 7
-    assert (places.soon(1, 0.25), places.lasts(1, 10)) == (0, 0.0)
+    assert places.soon(1, 0.25) == 0
 
 
 def test_an_endpoint_with_a_limit_of_its_own_begins_with_as_many(time: Time) -> None:
