@@ -31,10 +31,16 @@ class Throughput:
     repeated: int
 
 
-def measure(stage: Stage, deliveries: int, wanted: Sequence[Subscription]) -> Throughput:
-    """Insert events that are wanted in turn in one go, and wait until all are delivered."""
+def measure(stage: Stage, deliveries: int, wanted: Sequence[Subscription], expiries: int = 0) -> Throughput:
+    """Insert events that are wanted in turn in one go, and wait until all are delivered.
+
+    So many of the `deliveries` are news of `expiries`: reservations of the same tenants, inserted with them, that have
+    ended just now.
+    """
     machine, began, before = machine_seconds(), time.monotonic(), stage.cpu()
-    events = _insert(stage, deliveries, wanted)
+    with stage.connection.transaction():
+        _hold(stage, expiries, [each.tenant for each in wanted])
+        events = _insert(stage, deliveries - expiries, wanted)
     committed, accepted, inserted = stage.now(), time.monotonic(), stage.cpu()
     stage.settle(30 + deliveries / SLOWEST)
     after, seconds, busy = stage.cpu(), time.monotonic() - began, machine_seconds() - machine
@@ -59,6 +65,14 @@ def _insert(stage: Stage, number: int, wanted: Sequence[Subscription]) -> list[s
         [[each.tenant for each in wanted], len(wanted), [each.type for each in wanted], len(wanted), DATA, number],
     )
     return [row[0] for row in rows]
+
+
+def _hold(stage: Stage, number: int, tenants: Sequence[str]) -> None:
+    stage.connection.execute(
+        """INSERT INTO duehook.reservations (tenant, resource, expires_at)
+           SELECT (%s::text[])[1 + g %% %s], 'seat ' || g, duehook.now() FROM generate_series(1, %s) g""",
+        [tenants, len(tenants), number],
+    )
 
 
 def _last_record(stage: Stage) -> float:

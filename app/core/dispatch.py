@@ -181,20 +181,36 @@ class Dispatcher:
             self.attend(short)
 
     def _turn_away(self, claimed: Claimed) -> Looked:
-        """Park those whose endpoint takes nothing, but for those that it will have a place for in a moment."""
+        """Park those whose endpoint takes nothing, but for those that it will have a place for in a moment.
+
+        For a quick endpoint the caller waits that long until it will have one for all of them: what else is due for it
+        stays in the ledger meanwhile, where it is shared fairly, and is not parked in vain.
+        """
         now, until = self._clock.time(), time.monotonic() + MOMENT
-        waiters = []
+        waiters: list[Waiter] = []
         for endpoint, ids in _by_endpoint(_enabled(claimed)).items():
-            slot = claimed.slots[endpoint].timestamp() if endpoint in claimed.slots else now
-            soon = self._places.soon(endpoint, MOMENT) - self._waiting.number(endpoint)
-            number = min(soon, 1) if endpoint in claimed.slots else soon
+            paced = endpoint in claimed.slots
+            slot = claimed.slots[endpoint].timestamp() if paced else now
+            number = min(1, self._more(endpoint)) if paced else self._more_for(endpoint, len(ids), until)
             if slot <= now + MOMENT and number > 0:
-                waiters += [Waiter(each, endpoint, slot, until) for each in ids[:number]]
+                waiters += [Waiter(each, endpoint, slot, until + MOMENT) for each in ids[:number]]
         self._waiting.add(waiters)
         waiting = dict.fromkeys((each.delivery for each in waiters), Answer.WAITING)
         rest = claimed.turned_away.keys() - waiting.keys()
         self._parking.add(rest)
         return Looked(waiting | dict.fromkeys(rest, Answer.PARKED))
+
+    def _more(self, endpoint: int) -> int:
+        """For how many more than wait already an endpoint has a place in a moment."""
+        return self._places.soon(endpoint, MOMENT) - self._waiting.number(endpoint)
+
+    def _more_for(self, endpoint: int, wanted: int, until: float) -> int:
+        """The same, once it is `wanted` if the endpoint is quick."""
+        while (more := self._more(endpoint)) < wanted and self._places.quick(endpoint, MOMENT):
+            if (patience := until - time.monotonic()) <= 0:
+                break
+            self._places.wait_for_change(patience)
+        return more
 
     def _seat_all(self) -> None:
         """Claim for those that wait here as their slots come and places are free."""

@@ -62,7 +62,7 @@ def attend(engine: Engine, mosts: Mapping[int, int]) -> Attended:
 
 def _slots(queue: Queue, most: int) -> Slots:
     if queue.deleted:
-        return [(queue.pace.at, each) for each in queue.ids]  # the claim cancels them
+        return [(queue.pace.at, each) for each in queue.ids[:most]]  # the claim cancels them
     if not queue.enabled:
         return []
     times = pacing.slots(queue.pace, most, AHEAD)

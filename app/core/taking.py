@@ -12,13 +12,17 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from uuid import UUID, uuid4
 
+import structlog
 from sqlalchemy import Connection, Engine
 
+from app.core.wakeups import ROLE, WORKER, fleet
 from app.domain.fairness import shares
 from app.domain.wakeups import Adapter, Kind
 from app.ledger import outbox, service
 from app.ledger.database import in_transaction
-from app.ledger.outbox import Buckets, Crowd, Room, Taken
+from app.ledger.outbox import EVERY_BUCKET, Buckets, Crowd, Room, Taken
+
+log = structlog.get_logger("duehook.taking")
 
 FOLLOW = 1.0  # seconds until another division of the work is noticed
 AHEAD = timedelta(seconds=1)  # what is due within it is nearly due
@@ -31,6 +35,7 @@ MOST_CROWDS = 2_000  # that share one window; the others have their turn after t
 CENSUS = 0.25  # seconds between two looks at who is waiting, or ten times what one costs
 CENSUS_PART = 10
 FIRST: Crowd = ("", 0)
+HOLDERS = (WORKER, ROLE[Adapter.SCAN])  # the roles of those that hold what is not due yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +77,30 @@ class Taking:
         self._fresh = horizon + FRESH  # a look comes up that much before the work is due
         self._buckets = Buckets()
         self._followed = -FOLLOW
+        self._silent: set[UUID] = set()
         self._crowds = {kind: Crowds() for kind in Kind}
 
     def buckets(self) -> Buckets:
         """This adapter's part of the work, at most `FOLLOW` seconds old; the two parts overlap no longer than that."""
         if time.monotonic() >= self._followed + FOLLOW:
-            share = in_transaction(self._engine, service.scan_share)
+            share, back = in_transaction(self._engine, self._follow)
+            if back:
+                log.warning("worker_silent", published_again=back)
             self._buckets = Buckets(end=share) if self._adapter is Adapter.SCAN else Buckets(first=share)
             self._followed = time.monotonic()
         return self._buckets
+
+    def _follow(self, connection: Connection) -> tuple[int, int]:
+        """The scan's share, and how much comes up again that somebody may have held who has fallen silent.
+
+        Whoever is killed holds what was published and is not due yet, which would wait for its publish lease. What
+        others hold is woken twice, which changes nothing; so is everything when we have just begun.
+        """
+        silent = {each.who.id for each in fleet(connection).silent if each.who.role.startswith(HOLDERS)}
+        fresh, self._silent = silent - self._silent, silent
+        kinds, lease = list(Kind), self._publish_lease
+        back = outbox.look_at_published(connection, kinds, EVERY_BUCKET, lease) if fresh else 0
+        return service.scan_share(connection), back
 
     @property
     def idle(self) -> bool:

@@ -15,7 +15,7 @@ from app.ledger.wakeups import Due
 
 ROLE = {Adapter.QUEUE: "relay", Adapter.SCAN: "scan"}
 WORKER = "worker "  # and its lanes with a hyphen between them: the role of a worker
-SILENT = timedelta(seconds=15)  # three words missed: dead, frozen or cut off
+SILENT = timedelta(seconds=11)  # two words missed: dead, frozen or cut off
 GONE = timedelta(minutes=5)  # silent for longer than anybody needs to be told
 
 

@@ -8,6 +8,7 @@ without one.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import zip_longest
 
 from sqlalchemy import Connection, text
 
@@ -28,21 +29,24 @@ def lock(connection: Connection, endpoints: Sequence[int]) -> tuple[set[int], se
     return ours, set(connection.execute(_EXISTING, {"endpoints": rest}).scalars()) if rest else set()
 
 
-# OFFSET 0 keeps the look-up in the index of what is parked, whatever the statistics say of it.
+# OFFSET 0 has the oldest read once and not in both places.
 _READ = text(f"""/* parking.read */
-    SELECT k.endpoint, coalesce(e.status = 'enabled', false) AS enabled,
-           e.seq IS NULL OR e.deleted_at IS NOT NULL AS deleted,
-           e.rate_per_second, e.max_in_flight, 0 AS in_flight, duehook.now() AS at, {KNOWN},
-           ARRAY(SELECT d.id FROM duehook.deliveries d
-                  WHERE d.endpoint = k.endpoint AND d.parked ORDER BY d.id LIMIT k.most + 1) AS ids
-      FROM unnest(CAST(:endpoints AS bigint[]), CAST(:mosts AS integer[])) AS k(endpoint, most)
-      LEFT JOIN duehook.endpoints e ON e.seq = k.endpoint
-      LEFT JOIN duehook.paces p ON p.endpoint = k.endpoint""")
+    SELECT q.*, CASE WHEN cardinality(q.oldest) > q.most THEN ARRAY(
+               SELECT d.id FROM duehook.deliveries d
+                WHERE d.endpoint = q.endpoint AND d.parked ORDER BY d.id DESC LIMIT q.most / 2) END AS newest
+      FROM (SELECT k.endpoint, k.most, coalesce(e.status = 'enabled', false) AS enabled,
+                   e.seq IS NULL OR e.deleted_at IS NOT NULL AS deleted,
+                   e.rate_per_second, e.max_in_flight, 0 AS in_flight, duehook.now() AS at, {KNOWN},
+                   ARRAY(SELECT d.id FROM duehook.deliveries d
+                          WHERE d.endpoint = k.endpoint AND d.parked ORDER BY d.id LIMIT k.most + 1) AS oldest
+              FROM unnest(CAST(:endpoints AS bigint[]), CAST(:mosts AS integer[])) AS k(endpoint, most)
+              LEFT JOIN duehook.endpoints e ON e.seq = k.endpoint
+              LEFT JOIN duehook.paces p ON p.endpoint = k.endpoint OFFSET 0) AS q""")
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What is parked for one endpoint: the oldest, one more than was asked for when there are more."""
+    """What is parked for one endpoint, in the order in which it should be sent; more than was asked for if there is."""
 
     endpoint: int
     pace: Pace
@@ -52,9 +56,20 @@ class Queue:
 
 
 def read(connection: Connection, mosts: Mapping[int, int]) -> list[Queue]:
-    """The oldest `mosts[endpoint]` that are parked for each endpoint whose row is locked."""
+    """Of what is parked for each endpoint whose row is locked the oldest `mosts[endpoint]`.
+
+    When there is more, every other one is one of the newest instead: an old backlog may not keep back what is fresh.
+    """
     rows = connection.execute(_READ, {"endpoints": list(mosts), "mosts": list(mosts.values())})
-    return [Queue(row.endpoint, pace_of(row), row.enabled, row.deleted, row.ids) for row in rows]
+    return [
+        Queue(row.endpoint, pace_of(row), row.enabled, row.deleted, _in_turn(row.oldest, row.newest)) for row in rows
+    ]
+
+
+def _in_turn(oldest: Sequence[int], newest: Sequence[int] | None) -> list[int]:
+    """One of each in turn, and each once."""
+    pairs = zip_longest(oldest, newest or ())
+    return list(dict.fromkeys(each for pair in pairs for each in pair if each is not None))
 
 
 _LOOK_AT = text("""/* parking.look_at */

@@ -160,6 +160,14 @@ class Places:
             now = time.monotonic()
             return self._limit(endpoint) if now - self._since.get(endpoint, now) < seconds else 0
 
+    def quick(self, endpoint: int, seconds: float) -> bool:
+        """Whether an endpoint gives back all that it may have within so many seconds, by its pace just now.
+
+        Answers that come all at once after a long time are no such pace: `PACE` is longer than `seconds`.
+        """
+        with self._changed:
+            return not self._hurried and self._pace(endpoint) * seconds >= self._limit(endpoint)
+
     def _pace(self, endpoint: int) -> float:
         """Sends that ended in a second, over the last `PACE` seconds or since it began."""
         ended, now = self._ended.get(endpoint, deque()), time.monotonic()

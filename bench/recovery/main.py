@@ -67,8 +67,10 @@ def measure(wanted: Plan, progress: Console) -> Report:
         progress.print("Starting PostgreSQL, Redis, relay, workers and a sink.")
         with standing_stage(Path(home), plan.subscriptions()) as stage:
             warm_up(stage, [*plan.flooded(), *plan.others()])
-            progress.print(f"The steady rate, with {wanted.steady:,} deliveries.")
-            steady = throughput.measure(stage, wanted.steady, plan.mixed())
+            progress.print(
+                f"The steady rate, with {wanted.steady:,} deliveries, {wanted.steady_expiries:,} of expiries."
+            )
+            steady = throughput.measure(stage, wanted.steady, plan.mixed(), wanted.steady_expiries)
             stage.service.stop()
             progress.print(f"Stopped. {wanted.deliveries:,} deliveries and {wanted.expiries:,} expiries fall due.")
             since, cohort = stage.now(), fill(stage.connection, wanted)

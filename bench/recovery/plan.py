@@ -17,7 +17,8 @@ class Plan:
 
     Fresh events come at `events` a second for as long as anything overdue is left and `seconds` at least, half of
     them for the flooded tenant; reservations at `reservations` a second are held for one to three seconds. `steady` is
-    how many deliveries the rate without all that is measured with, `instant` how many reservations end at one moment.
+    how many deliveries the rate without all that is measured with, as many of them news of expiries in proportion;
+    `instant` how many reservations end at one moment.
     """
 
     expiries: int = 100_000
@@ -26,8 +27,13 @@ class Plan:
     events: float = 50.0
     reservations: float = 10.0
     seconds: float = 2.0
-    steady: int = 20_000
+    steady: int = 60_000
     instant: int = 10_000
+
+    @property
+    def steady_expiries(self) -> int:
+        """Of the `steady` deliveries: expiring costs as well, and is in both rates."""
+        return round(self.steady * self.expiries / (self.expiries + self.deliveries))
 
 
 QUICK = Plan(expiries=300, deliveries=900, steady=400, instant=200)

@@ -129,6 +129,23 @@ def test_a_warm_stop_records_what_is_in_the_air_and_nothing_waits_for_what_was_h
     assert set(receiver.events.values()) == {1}
 
 
+def test_what_a_killed_worker_held_comes_up_again_as_soon_as_it_is_known_to_be_silent(
+    engine: Engine, patient: Service
+) -> None:
+    """With a publish lease of a minute: only that its silence is noticed explains it."""
+    patient.relay()
+    worker = patient.worker("expiry").wait_ready()
+    hold(engine, 100, seconds=3)
+    wait_until(lambda: all_published(engine))
+    nearly = "SELECT min(due_at) < duehook.now() + interval '0.8 s' FROM duehook.outbox"
+    wait_until(lambda: rows(engine, nearly) == [True], what="they are on its timer")
+    worker.kill()
+    patient.worker("expiry").wait_ready()
+    killed = time.monotonic()
+    wait_until(lambda: expired(engine) == 100, deadline=18)
+    print("seconds until all was expired:", round(time.monotonic() - killed, 2))
+
+
 @pytest.mark.parametrize(
     "signals",
     [[signal.SIGQUIT], [signal.SIGINT, signal.SIGINT]],

@@ -30,7 +30,7 @@ from app.ledger.events import Event
 from app.ledger.sealing import Sealer
 from app.runtime import make_dispatcher, open_runtime
 from app.sending.engine import Engine as Sender
-from app.sending.engine import Send
+from app.sending.engine import Places, Send
 from tests.clock import Clock
 from tests.conftest import Connect
 from tests.ledgers import ROOM, TENANT, TERMS, an_endpoint, claimed, deliveries_of, row, rows, some_events
@@ -394,6 +394,20 @@ def test_a_burst_at_an_endpoint_that_keeps_up_goes_out_without_going_back(
     wait_until(lambda: states(engine) == ["delivered"] * 16)
     assert Counter(looked.answers.values()) == {Answer.TAKEN: 10, Answer.WAITING: 6}
     assert not {"outbox.look_sooner", "deliveries.park"} & set(statements.sent)
+
+
+def test_what_is_due_for_a_quick_endpoint_waits_for_its_turn_and_is_not_parked(
+    engine: Engine, dispatching: Dispatching, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dispatcher, statements = dispatching(max_in_flight_each=20)
+    receiver.register(engine)
+    monkeypatch.setattr(Places, "soon", lambda *_: 20)
+    monkeypatch.setattr(Places, "quick", lambda *_: True)
+    ids = ids_of(engine, some_events(engine, 600))
+    for first in range(0, 600, 20):
+        assert Answer.PARKED not in dispatcher.deliver(ids[first : first + 20]).answers.values()
+    wait_until(lambda: states(engine) == ["delivered"] * 600)
+    assert "deliveries.park" not in statements.sent
 
 
 def test_nobody_waits_here_for_a_disabled_endpoint(engine: Engine, dispatching: Dispatching) -> None:

@@ -98,19 +98,31 @@ def test_a_parked_delivery_that_is_too_old_is_buried_by_its_own_row(engine: Engi
     assert row(engine, "deliveries", "id", delivery)["reason"] == "age_exhausted"
 
 
-def test_a_look_gives_slots_to_the_oldest_and_comes_again_while_more_are_parked(engine: Engine, clock: Clock) -> None:
+def test_a_look_gives_slots_to_some_and_comes_again_while_more_are_parked(engine: Engine, clock: Clock) -> None:
     endpoint = an_endpoint(engine)
     ids = due_deliveries(engine, 5)
     core.park(engine, ids)
-    assert attend(engine, endpoint, 3) == ids[:3]
+    first = attend(engine, endpoint, 3)
+    assert len(first) == 3
+    assert attend(engine, endpoint, 3) == first, "a repeat gives them again"
     assert look_of(engine, endpoint) == at(clock, seconds=2), "should who got them die"
-    assert answers(engine, ids[:3]) == {Answer.TAKEN: 3}
-    assert attend(engine, endpoint, 3) == ids[3:]
+    assert answers(engine, first) == {Answer.TAKEN: 3}
+    rest = attend(engine, endpoint, 3)
+    assert sorted(first + rest) == ids
     assert look_of(engine, endpoint) == at(clock, seconds=2)
-    assert answers(engine, ids[3:]) == {Answer.TAKEN: 2}
+    assert answers(engine, rest) == {Answer.TAKEN: 2}
     assert attend(engine, endpoint) == []
     assert look_of(engine, endpoint) == [], "nothing is parked"
     assert pacing.attend(engine, {endpoint: AHEAD}).looked.answers == {endpoint: Answer.GONE}
+
+
+def test_a_backlog_that_is_more_than_one_look_takes_lets_what_is_fresh_go_between(engine: Engine, clock: Clock) -> None:
+    endpoint = an_endpoint(engine)
+    ids = due_deliveries(engine, 9)
+    core.park(engine, ids)
+    assert attend(engine, endpoint, 4) == [ids[0], ids[8], ids[1], ids[7]]
+    assert attend(engine, endpoint, 1) == [ids[0]]
+    assert attend(engine, endpoint, 9) == ids
 
 
 def test_an_endpoint_with_a_rate_is_claimed_by_its_slots_alone(engine: Engine, clock: Clock) -> None:

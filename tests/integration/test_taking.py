@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import Engine, text
@@ -9,8 +10,9 @@ from sqlalchemy import Engine, text
 from app.core import deliveries as core
 from app.core.taking import FOLLOW, FRESH, MOST_SLOW, Batch, Taking
 from app.domain.wakeups import Adapter, Kind
-from app.ledger import outbox, service
+from app.ledger import outbox, processes, service
 from app.ledger.outbox import Room
+from app.ledger.processes import Who
 from tests.clock import Clock
 from tests.ledgers import an_endpoint, rows, some_events
 
@@ -222,6 +224,43 @@ def test_the_broker_s_end_ends_the_publish_leases_of_the_queue_s_part_alone(engi
     )
     assert {row.ref for row in side.take(ROOM).rows} <= ours
     assert side.look_at_published() == 0, "a second relay that sees it too finds nothing left"
+
+
+@pytest.mark.parametrize("adapter", Adapter)
+def test_what_somebody_may_have_held_who_is_silent_comes_up_again_once(
+    engine: Engine, clock: Clock, adapter: Adapter
+) -> None:
+    an_endpoint(engine)
+    some_events(engine, 10, delay_seconds=9)
+    side, other = taking(engine), taking(engine, adapter)
+    batch = side.take(ROOM)
+    side.move(batch)
+    assert (len(batch.rows), len(side.take(ROOM).rows)) == (10, 0)
+    with engine.begin() as connection:
+        for role in ("worker delivery", "scan", "relay"):
+            processes.tell(connection, Who(uuid4(), role, "gone", 1, "0"), timedelta(), None)
+    looks = []
+    for seconds in (10, 1.5, 1):
+        clock.advance(seconds=seconds)
+        with engine.begin() as connection:  # one of them lives on
+            connection.execute(text("UPDATE duehook.processes SET seen_at = duehook.now() WHERE role = 'scan'"))
+        other._followed -= FOLLOW
+        other.buckets()
+        again = side.take(ROOM)
+        looks.append(len(again.rows))
+        side.move(again)
+    assert looks == [0, 10, 0]
+
+
+def test_a_relay_that_is_silent_has_held_nothing(engine: Engine, clock: Clock) -> None:
+    an_endpoint(engine)
+    some_events(engine, 10, delay_seconds=9)
+    side = taking(engine)
+    side.move(side.take(ROOM))
+    with engine.begin() as connection:
+        processes.tell(connection, Who(uuid4(), "relay", "gone", 1, "0"), timedelta(), None)
+    clock.advance(seconds=12)
+    assert taking(engine).take(ROOM).rows == []
 
 
 def test_a_row_that_is_not_published_keeps_its_look_when_the_broker_ends(engine: Engine, clock: Clock) -> None:

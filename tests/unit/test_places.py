@@ -86,6 +86,24 @@ def test_an_endpoint_that_has_just_begun_gets_the_chance_to_show_its_pace(time: 
     assert places.soon(1, 0.25) == 0
 
 
+def test_an_endpoint_is_quick_when_all_its_places_come_back_in_a_moment(time: Time) -> None:
+    places = Places(200, 50)
+    places.take([1] * 50)
+    assert not places.quick(1, 0.25), "nothing is known of it"
+    time.now += 0.2
+    places.give([1] * 41)
+    assert places.quick(1, 0.25), "51 in that time"
+    assert not places.quick(1, 0.24), "49"
+
+
+def test_answers_that_come_at_once_after_a_long_time_make_no_endpoint_quick(time: Time) -> None:
+    places = Places(200, 50)
+    places.take([1] * 51)
+    time.now += 10
+    places.give([1] * 50)
+    assert not places.quick(1, 0.25)
+
+
 def test_an_endpoint_that_hangs_shows_no_pace(time: Time) -> None:
     places = Places(200, 50)
     places.take([1] * 50)
@@ -132,3 +150,4 @@ def test_nobody_waits_when_the_end_is_near() -> None:
     places.hurry()
     wait_until(ended.is_set)
     assert places.soon(1, 10) == 0
+    assert not places.quick(1, 10)
