@@ -229,9 +229,9 @@ def test_a_scan_interrupted_while_it_stops_leaves_what_is_in_the_air_to_its_leas
 def test_two_scans_side_by_side_do_everything_once(engine: Engine, scanning: Service, receiver: Receiver) -> None:
     scanning.environment |= PATIENT
     receiver.register(engine)
+    both = [each.wait_ready() for each in (scanning.scan(), scanning.scan())]  # or one does it all before the other
     some_events(engine, 600)
     hold(engine, 1, count=200)
-    both = [scanning.scan(), scanning.scan()]
     wait_until(lambda: all_delivered(engine, 800), deadline=40)
     assert set(receiver.events.values()) == {1}
     assert rows(engine, "SELECT max(attempt) FROM duehook.deliveries") == [1]
