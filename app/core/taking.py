@@ -83,24 +83,25 @@ class Taking:
     def buckets(self) -> Buckets:
         """This adapter's part of the work, at most `FOLLOW` seconds old; the two parts overlap no longer than that."""
         if time.monotonic() >= self._followed + FOLLOW:
-            share, back = in_transaction(self._engine, self._follow)
+            share, silent, back = in_transaction(self._engine, self._follow)
+            self._silent = silent
             if back:
                 log.warning("worker_silent", published_again=back)
             self._buckets = Buckets(end=share) if self._adapter is Adapter.SCAN else Buckets(first=share)
             self._followed = time.monotonic()
         return self._buckets
 
-    def _follow(self, connection: Connection) -> tuple[int, int]:
-        """The scan's share, and how much comes up again that somebody may have held who has fallen silent.
+    def _follow(self, connection: Connection) -> tuple[int, set[UUID], int]:
+        """The scan's share, who is silent, and how much comes up again that those may have held who were not before.
 
         Whoever is killed holds what was published and is not due yet, which would wait for its publish lease. What
         others hold is woken twice, which changes nothing; so is everything when we have just begun.
         """
         silent = {each.who.id for each in fleet(connection).silent if each.who.role.startswith(HOLDERS)}
-        fresh, self._silent = silent - self._silent, silent
-        kinds, lease = list(Kind), self._publish_lease
-        back = outbox.look_at_published(connection, kinds, EVERY_BUCKET, lease) if fresh else 0
-        return service.scan_share(connection), back
+        kinds, lease, back = list(Kind), self._publish_lease, 0
+        if silent - self._silent:
+            back = outbox.look_at_published(connection, kinds, EVERY_BUCKET, lease)
+        return service.scan_share(connection), silent, back
 
     @property
     def idle(self) -> bool:

@@ -1,11 +1,16 @@
 """What an adapter takes: all that is due while there is room, fair shares when there is not, and only its part."""
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, event, text
+from sqlalchemy.exc import OperationalError
 
 from app.core import deliveries as core
 from app.core.taking import FOLLOW, FRESH, MOST_SLOW, Batch, Taking
@@ -250,6 +255,35 @@ def test_what_somebody_may_have_held_who_is_silent_comes_up_again_once(
         looks.append(len(again.rows))
         side.move(again)
     assert looks == [0, 10, 0]
+
+
+def test_who_fell_silent_is_noticed_again_when_the_database_was_lost_meanwhile(engine: Engine, clock: Clock) -> None:
+    an_endpoint(engine)
+    some_events(engine, 10, delay_seconds=9)
+    side = taking(engine)
+    side.move(side.take(ROOM))
+    with engine.begin() as connection:
+        processes.tell(connection, Who(uuid4(), "worker delivery", "gone", 1, "0"), timedelta(), None)
+    clock.advance(seconds=12)
+    side._followed -= FOLLOW
+    with lost_after(engine, "outbox.look_at_published"), pytest.raises(OperationalError):
+        side.take(ROOM)
+    assert len(side.take(ROOM).rows) == 10
+
+
+@contextmanager
+def lost_after(engine: Engine, name: str) -> Iterator[None]:
+    """The connection that ends the statement of this name is cut."""
+
+    def cut(_: object, cursor: psycopg.Cursor[Any], statement: str, *__: object) -> None:
+        if f"/* {name} */" in statement:
+            cursor.connection.close()
+
+    event.listen(engine, "after_cursor_execute", cut)
+    try:
+        yield
+    finally:
+        event.remove(engine, "after_cursor_execute", cut)
 
 
 def test_a_relay_that_is_silent_has_held_nothing(engine: Engine, clock: Clock) -> None:
