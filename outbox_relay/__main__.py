@@ -4,7 +4,7 @@ import signal
 
 from app.broker import make_celery
 from app.core.presence import Presence
-from app.process import begin_with_ledger, end
+from app.process import begin_with_ledger, end, set_up
 from app.settings import SettingsError
 from outbox_relay.relay import Relay
 
@@ -19,6 +19,7 @@ def main() -> None:
         relay = Relay(runtime.settings, runtime.engine, celery, presence.clock, presence.wait_for)
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, lambda *_: relay.stop())
+        set_up()
         runtime.settings.tell_ready()
         relay.run()
     runtime.close()

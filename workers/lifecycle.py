@@ -13,6 +13,7 @@ from celery.bootsteps import RUN, StartStopStep
 from celery.signals import beat_init, setup_logging, worker_init, worker_ready
 from celery.worker import state
 
+from app.process import set_up
 from app.runtime import open_runtime
 from app.settings import Settings
 from workers.host import Host
@@ -43,6 +44,7 @@ def run_worker(celery: Celery, settings: Settings, lanes: Sequence[str], argumen
     worker_init.connect(lambda sender, **_: attendance.begin(sender), weak=False)
     worker_ready.connect(lambda sender, **_: attendance.arrive(sender), weak=False)
     worker_ready.connect(lambda **_: stops.listen(), weak=False)
+    worker_ready.connect(lambda **_: set_up(), weak=False)
     celery.steps["worker"].add(at_the_end(host.hurry))
     host.start()
     Channel.now = host.clock.time

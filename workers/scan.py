@@ -19,6 +19,7 @@ from app.domain.wakeups import LANE, Adapter, Kind, Lane
 from app.ledger import service
 from app.ledger.database import UNDONE, cause_of, in_transaction
 from app.ledger.outbox import Room, Taken
+from app.process import set_up
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
 from workers.host import Host
@@ -47,6 +48,7 @@ def scan(settings: Settings) -> None:
     told = _listen(host)
     host.start()
     running = Scan(runtime, host)
+    set_up()
     settings.tell_ready()
     told.get()
     host.hurry()

@@ -6,6 +6,7 @@ import socket
 import uvicorn
 
 from app.api.app import create_app
+from app.process import set_up
 from app.runtime import Runtime
 from app.settings import SettingsError
 
@@ -39,6 +40,7 @@ def serve(runtime: Runtime, host: str, port: int) -> None:
     listening = _listen(host, port)
     # When it has drained, uvicorn raises the signal again, for whoever had the handler before: nobody must die of it.
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    set_up()
     try:
         uvicorn.Server(config).run(sockets=[listening])
     finally:

@@ -7,7 +7,7 @@ is woken twice finds nothing to do the second time.
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from uuid import UUID, uuid4
@@ -34,6 +34,7 @@ MOST_SLOW = 10  # rows of a slow endpoint: parking them must not be noticed by t
 MOST_CROWDS = 2_000  # that share one window; the others have their turn after them
 CENSUS = 0.25  # seconds between two looks at who is waiting, or ten times what one costs
 CENSUS_PART = 10
+LATELY = 1.0  # seconds for which somebody who had something due counts as one who waits
 FIRST: Crowd = ("", 0)
 HOLDERS = (WORKER, ROLE[Adapter.SCAN])  # the roles of those that hold what is not due yet
 
@@ -50,15 +51,25 @@ class Batch:
 class Crowds:
     """Who waits for more room of a kind than there is; `at` is when that was looked up last.
 
-    Of the endpoints that are `slow` something is parked, so that what else is due for them will hardly do more than be
-    parked too; as long as others wait that have nothing parked, they are let in by few.
+    Of the `congested` endpoints something is parked, so that what else is due for them will hardly do more than be
+    parked too; as long as others have something due, they are slow and let in by few.
     """
 
     waiting: bool = False
     who: list[Crowd] = field(default_factory=list)
-    slow: set[int] = field(default_factory=set)
+    congested: set[int] = field(default_factory=set)
+    others_at: float = -LATELY
     at: float = -CENSUS
     pause: float = CENSUS
+
+    def see(self, endpoints: Iterable[int]) -> None:
+        """These have something due just now."""
+        if not self.congested.issuperset(endpoints):
+            self.others_at = time.monotonic()
+
+    @property
+    def slow(self) -> set[int]:
+        return self.congested if time.monotonic() < self.others_at + LATELY else set()
 
 
 class Taking:
@@ -164,6 +175,7 @@ class Taking:
         newest = outbox.take_newest(
             connection, token, kind, most, due=due, fresh=self._fresh, but=slow, buckets=buckets
         )
+        self._crowds[kind].see(row.endpoint for row in newest)
         return sorted(newest, key=lambda row: row.due_at, reverse=True)
 
     @staticmethod
@@ -195,7 +207,7 @@ class Taking:
         after = crowds.who[-1] if len(crowds.who) == MOST_CROWDS else FIRST
         crowds.who = outbox.crowds(connection, kind, after, MOST_CROWDS)
         endpoints = {endpoint for _, endpoint in crowds.who}
-        congested = outbox.congested(connection, sorted(endpoints))
-        crowds.slow = congested if endpoints - congested else set()
+        crowds.congested = outbox.congested(connection, sorted(endpoints))
+        crowds.see(endpoints)
         crowds.at = time.monotonic()
         crowds.pause = max(CENSUS, CENSUS_PART * (crowds.at - now))

@@ -5,6 +5,7 @@ import shlex
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -25,7 +26,9 @@ from bench.recovery.plan import Plan
 from bench.recovery.printing import print_report
 from bench.recovery.report import Report
 from bench.recovery.watch import Watch, watching
+from bench.rounds import median_of
 from bench.stage import Stage, standing_stage
+from bench.throughput import Throughput
 
 SLOWEST = 100.0  # of what is overdue, per second, that is waited for
 CALM = 2.0  # nothing is due for longer than that: what was overdue is done
@@ -61,16 +64,16 @@ def run(wanted: Plan, *, json: Path | None = None, plot: Path | None = None) -> 
 
 
 def measure(wanted: Plan, progress: Console) -> Report:
-    """Steady, stop, fill, start, catch up; then the expiries at one instant."""
+    """Steady, stop, fill, start, catch up; then the expiries at one instant, and steady again.
+
+    Before and after, for the speed of a machine that others use changes by more than what is to be shown.
+    """
     machine = this_machine()
     with tempfile.TemporaryDirectory(prefix="duehook-bench-") as home:
         progress.print("Starting PostgreSQL, Redis, relay, workers and a sink.")
         with standing_stage(Path(home), plan.subscriptions()) as stage:
             warm_up(stage, [*plan.flooded(), *plan.others()])
-            progress.print(
-                f"The steady rate, with {wanted.steady:,} deliveries, {wanted.steady_expiries:,} of expiries."
-            )
-            steady = throughput.measure(stage, wanted.steady, plan.mixed(), wanted.steady_expiries)
+            before = _steady(stage, wanted, progress)
             stage.service.stop()
             progress.print(f"Stopped. {wanted.deliveries:,} deliveries and {wanted.expiries:,} expiries fall due.")
             since, cohort = stage.now(), fill(stage.connection, wanted)
@@ -78,6 +81,7 @@ def measure(wanted: Plan, progress: Console) -> Report:
             caught_up = _catch_up(stage, wanted, cohort, since)
             progress.print(f"{wanted.instant:,} reservations end at one instant.")
             instant = expiry.measure(stage, wanted.instant)
+            steady = _both(before, _steady(stage, wanted, progress))
     lags = findings.lags_of(caught_up)
     pids = stage.service.pids
     return Report(
@@ -96,6 +100,16 @@ def measure(wanted: Plan, progress: Console) -> Report:
         moments=findings.moments(caught_up),
         lags_over_time=findings.over_time(caught_up, lags),
     )
+
+
+def _steady(stage: Stage, wanted: Plan, progress: Console) -> Throughput:
+    progress.print(f"The steady rate, with {wanted.steady:,} deliveries, {wanted.steady_expiries:,} of expiries.")
+    return throughput.measure(stage, wanted.steady, plan.mixed(), wanted.steady_expiries)
+
+
+def _both(before: Throughput, after: Throughput) -> Throughput:
+    mean: Throughput = median_of([before, after])
+    return replace(mean, lost=before.lost + after.lost, repeated=before.repeated + after.repeated)
 
 
 def _catch_up(stage: Stage, wanted: Plan, cohort: Cohort, since: float) -> Run:

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import OperationalError
 
 from app.core import deliveries as core
-from app.core.taking import FOLLOW, FRESH, MOST_SLOW, Batch, Taking
+from app.core.taking import FOLLOW, FRESH, LATELY, MOST_SLOW, Batch, Taking
 from app.domain.wakeups import Adapter, Kind
 from app.ledger import outbox, processes, service
 from app.ledger.outbox import Room
@@ -131,11 +131,29 @@ def test_a_backlog_that_would_only_be_parked_is_let_in_by_few_while_others_wait(
         side.move(batch)
         taken.append(by_endpoint(batch))
         side._crowds[Kind.DELIVERY].pause = pause
+        side._crowds[Kind.DELIVERY].others_at -= LATELY
     first, second, third = taken
     assert first[slow] == MOST_SLOW
     assert 62 <= first[other] <= 63, "a quarter, and half of the rest"
     assert second == {other: 80 - first[other], slow: MOST_SLOW}
     assert third == {slow: 100}, "nobody else waits"
+
+
+def test_others_that_never_wait_are_seen_when_something_falls_due_for_them(engine: Engine, clock: Clock) -> None:
+    slow, quick = endpoint_of(engine, "acme"), endpoint_of(engine, "acme")
+    backlog(engine, "acme", slow, 1000)
+    first, *_ = rows(engine, "SELECT id FROM duehook.deliveries ORDER BY id")
+    core.park(engine, [first])
+    clock.advance(seconds=60)
+    side = taking(engine)
+    side.take(ROOM)
+    assert by_endpoint(side.take(ROOM)) == {slow: 100}
+    side._crowds[Kind.DELIVERY].pause = 3600
+    backlog(engine, "acme", quick, 1)
+    assert by_endpoint(side.take(ROOM)) == {quick: 1, slow: MOST_SLOW}
+    assert by_endpoint(side.take(ROOM)) == {slow: MOST_SLOW}, "they may come again"
+    side._crowds[Kind.DELIVERY].others_at -= LATELY
+    assert by_endpoint(side.take(ROOM)) == {slow: 100}
 
 
 def test_a_share_that_nobody_needs_goes_to_the_longest_due(engine: Engine, clock: Clock) -> None:

@@ -71,6 +71,13 @@ def test_everything_in_it_works(up: Up) -> None:
     assert get(f"{found['api_url']}/v1/events?tenant=acme", Authorization=f"Bearer {found['operator_key']}") == 200
 
 
+def test_no_process_has_what_it_began_with_collected_again_and_again(up: Up) -> None:
+    logs = up.connection["logs"]
+    for role in ("api", "relay", "worker-expiry", "worker-delivery", "worker-upkeep", "scan"):
+        said = [json.loads(line) for line in Path(logs[role]).read_text().splitlines() if '"set_up"' in line]
+        assert said and all(each["kept"] > 10_000 for each in said), role
+
+
 def test_what_it_prints_is_the_connection_and_on_standard_error_what_happens(up: Up) -> None:
     wait_until(lambda: "\n}\n" in up.said(), what="it said how to get in")
     said = up.said()
