@@ -21,8 +21,6 @@ POOL_SIZE = 3  # connections: to prepare, to record, to renew
 def main() -> None:
     """Send until there is nothing more: its parent wants no more, or has died."""
     tell = _answering()
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
-        signal.signal(each, signal.SIG_IGN)  # meant for its parent, who lets it end
     runtime = begin_with_ledger("suspect", pool_size=POOL_SIZE)
     dispatcher = make_dispatcher(runtime, LedgerClock(runtime.engine))
     tell()

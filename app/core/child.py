@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from multiprocessing.connection import wait
 from uuid import UUID
@@ -12,6 +14,7 @@ from app.ledger.deliveries import Claim
 
 # What it has no use for: others' access, and the file by which its worker says that it is ready.
 WITHHELD = ("DUEHOOK_BROKER_URL", "DUEHOOK_FLOWER_LOGIN", "DUEHOOK_METRICS_TOKEN", "DUEHOOK_READY_FILE")
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 ENDING = 5.0  # seconds that it has to end by itself
 
 
@@ -19,13 +22,15 @@ class Child:
     """A claim goes in as a line of ids, a byte comes back when its outcome is recorded; another when it is ready.
 
     It shares nothing but the log. When its parent dies it ends what it has begun, and then finds that nothing comes.
+    What is meant to stop its parent, and sent to the whole group, never reaches it, not even while it starts.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
         environment = {name: value for name, value in os.environ.items() if name not in WITHHELD}
-        self._popen = subprocess.Popen(
-            command, env=environment, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        with _blocked(STOPS):
+            self._popen = subprocess.Popen(
+                command, env=environment, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
         assert self._popen.stdin and self._popen.stdout
         self._in, self._out = self._popen.stdin, self._popen.stdout
 
@@ -59,6 +64,16 @@ class Child:
     def kill(self) -> None:
         """End it where it is; who waits for its answer gets none."""
         self._popen.kill()
+
+
+@contextmanager
+def _blocked(signals: Collection[signal.Signals]) -> Iterator[None]:
+    """For this thread, and for good in those processes that it starts meanwhile."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def written(claim: Claim, claimed_at: float) -> bytes:

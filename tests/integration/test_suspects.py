@@ -21,7 +21,7 @@ from sqlalchemy.exc import OperationalError
 
 from app import settings as settings_of
 from app.core import deliveries as core
-from app.core.child import Child
+from app.core.child import STOPS, Child
 from app.core.clock import LedgerClock
 from app.core.deliveries import Room
 from app.core.dispatch import Dispatcher
@@ -96,6 +96,17 @@ def by_peer(receiver: Receiver) -> dict[int, int]:
 def ended(pid: int) -> bool:
     """It has, and nobody waits to be told."""
     return not Path(f"/proc/{pid}").exists()
+
+
+def test_what_is_meant_to_stop_its_worker_never_reaches_a_child_not_even_while_it_starts() -> None:
+    child = Child([sys.executable, "-c", "import os, sys; os.write(1, b'.'); sys.stdin.read()"])
+    for each in STOPS:
+        os.kill(child._popen.pid, each)
+    assert child.answers(20)
+    for each in STOPS:
+        os.kill(child._popen.pid, each)
+    assert child.end() == 0
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & set(STOPS), "its parent is stopped by them as ever"
 
 
 def test_suspects_are_sent_by_two_children_at_most_and_everything_else_by_the_worker_itself(
