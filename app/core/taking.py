@@ -25,7 +25,9 @@ from app.ledger.outbox import EVERY_BUCKET, Buckets, Crowd, Room, Taken
 log = structlog.get_logger("duehook.taking")
 
 FOLLOW = 1.0  # seconds until another division of the work is noticed
-AHEAD = timedelta(seconds=1)  # what is due within it is nearly due
+# What is due within it is nearly due: a worker gets it by then, whose host's clock may be off by a second, and whose
+# Celery may look at its timer a second late.
+AHEAD = timedelta(seconds=2)
 MOST_HELD = 20_000  # ids in somebody's hands before they are due; more of their kind waits until it is nearly due
 NO_TIME = timedelta()
 FRESH = timedelta(seconds=2)  # what fell due within it gets half of each share

@@ -170,13 +170,13 @@ def test_a_clock_that_is_off_by_less_than_a_second_changes_no_due_time(
     receiver.register(engine)
     running.relay().wait_ready()
     worker = worker_there(running, host_clock, "delivery").wait_ready()
-    some_events(engine, 5, delay_seconds=2)
+    some_events(engine, 5, delay_seconds=4)  # Celery has them first
     host_clock.set(0.8)
-    wait_until(lambda: all_delivered(engine, 5), deadline=8)
+    wait_until(lambda: all_delivered(engine, 5), deadline=12)
     host_clock.set(-0.8)
-    some_events(engine, 5, delay_seconds=2)
-    wait_until(lambda: all_delivered(engine, 10), deadline=8)
+    some_events(engine, 5, delay_seconds=4)  # Celery has them first
+    wait_until(lambda: all_delivered(engine, 10), deadline=12)
     late = lateness(engine, arrived)
     assert late[0] >= 0
-    assert late[-1] < 0.7
+    assert late[-1] < 0.5
     assert worker.ready_file.exists()

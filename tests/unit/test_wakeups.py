@@ -27,8 +27,8 @@ def test_what_is_due_soon_is_announced_a_second_ahead() -> None:
 def test_what_was_published_ahead_counts_until_it_is_nearly_due_whether_or_not_more_is_published() -> None:
     ahead = Ahead()
     ahead.add(list(wakeups([taken(1, 8), taken(2, 8.5), taken(3, 0)], NOW)))
-    assert ahead.ids(NOW + timedelta(seconds=6)) == 2
-    assert ahead.ids(NOW + timedelta(seconds=7)) == 0
+    assert ahead.ids(NOW + timedelta(seconds=8) - AHEAD - timedelta(seconds=1)) == 2
+    assert ahead.ids(NOW + timedelta(seconds=8) - AHEAD) == 0
 
 
 def test_of_what_is_overdue_the_fresh_goes_first() -> None:
