@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import redis
 from sqlalchemy import Engine
 
 from app.broker import PREFIX
+from app.core.presence import OFF
+from app.core.taking import AHEAD
 from tests.faults.test_crash_table import all_delivered
 from tests.ledgers import rows, some_events
 from tests.processes import Process, Service
@@ -166,17 +169,24 @@ def test_what_a_worker_holds_when_its_clock_is_set_back_is_done_on_time_by_anoth
 def test_a_clock_that_is_off_by_less_than_a_second_changes_no_due_time(
     engine: Engine, running: Service, receiver: Receiver, host_clock: HostClock
 ) -> None:
+    """A clock would delay each round, a busy machine now and then one: the best of three says what the clock does."""
     arrived = note_arrivals(receiver)
     receiver.register(engine)
     running.relay().wait_ready()
     worker = worker_there(running, host_clock, "delivery").wait_ready()
-    some_events(engine, 5, delay_seconds=4)  # Celery has them first
-    host_clock.set(0.8)
-    wait_until(lambda: all_delivered(engine, 5), deadline=12)
-    host_clock.set(-0.8)
-    some_events(engine, 5, delay_seconds=4)  # Celery has them first
-    wait_until(lambda: all_delivered(engine, 10), deadline=12)
-    late = lateness(engine, arrived)
-    assert late[0] >= 0
-    assert late[-1] < 0.5
+    late: dict[float, list[float]] = {0.8: [], -0.8: []}
+    for number, offset in enumerate([*late] * 3, start=1):
+        arrived.clear()
+        host_clock.set(offset)
+        some_events(engine, 5, delay_seconds=3)  # Celery has them first
+        wait_until(lambda number=number: all_delivered(engine, 5 * number), deadline=12)  # type: ignore[misc]
+        first, *_, last = lateness(engine, arrived)
+        assert first >= 0
+        late[offset].append(last)
+    assert max(min(each) for each in late.values()) < 0.3, late
     assert worker.ready_file.exists()
+
+
+def test_a_worker_has_its_ids_before_they_are_due_whatever_clock_it_may_have() -> None:
+    celery_s_look = 1.0  # its loop may sleep as long as that when a timer has fired
+    assert timedelta(seconds=OFF + celery_s_look) <= AHEAD
