@@ -1,6 +1,7 @@
 """examples/node-producer before a running service: what it commits is delivered, and nothing else ever is."""
 
 import json
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -17,6 +18,7 @@ from app.local.postgres import Postgres
 from app.local.services import LocalServices
 from tests.invariants import assert_invariants
 from tests.ledgers import TENANT
+from tests.pages import blocks_of
 from tests.plain import Connection, column, value
 from tests.processes import service
 from tests.receivers import Receiver
@@ -129,20 +131,38 @@ def trucks(
 
 
 def test_what_is_committed_is_delivered_once(trucks: Trucks) -> None:
-    booked = trucks.told("book", "truck 1", SLOT, "Ada")
+    booked = trucks.told("book", "truck 1", SLOT, "Alan")
     for _ in range(2):
         assert trucks.told("confirm", booked["id"]) == {"confirmed": booked["id"]}
-        assert trucks.told("ship", booked["id"])["customer"] == "Ada"
-    wait_until(lambda: len(trucks.received("Ada")) == 2, deadline=30, what="both events arrived")
-    assert trucks.received("Ada") == {"reservation.confirmed": 1, "booking.shipped": 1}
+        assert trucks.told("ship", booked["id"])["customer"] == "Alan"
+    wait_until(lambda: len(trucks.received("Alan")) == 2, deadline=30, what="both events arrived")
+    assert trucks.received("Alan") == {"reservation.confirmed": 1, "booking.shipped": 1}
     (shipped,) = [each for each in trucks.receiver.received if b"booking.shipped" in each.body]
     assert json.loads(shipped.body)["key"] == f"booking-{booked['id']}-shipped"
 
 
+def test_the_steps_of_the_readme_do_what_they_say(trucks: Trucks) -> None:
+    steps = [each.text for each in blocks_of(EXAMPLE / "README.md", "sh") if "node truck-slots.js" in each.text]
+    before = value(
+        trucks.db, "SELECT nextval(pg_get_serial_sequence('trucks.bookings', 'id'))"
+    )  # other tests' bookings
+    script = re.sub(r"(confirm|ship) (\d)", lambda found: f"{found[1]} {before + int(found[2])}", "\n".join(steps))
+    environment = {**trucks.environment, "PATH": f"{trucks.environment['PATH']}:/usr/bin:/bin"}
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=EXAMPLE, env=environment, capture_output=True, text=True, timeout=60
+    )
+    told = [next(iter(json.loads(line))) for line in done.stdout.splitlines()]
+    assert told == ["id", "confirmed", "truck", "id", "imported"], done.stderr
+    said = done.stderr.splitlines()
+    assert (said[0], said[1][:9], said[2]) == ("the slot is taken", "too late:", "the slot is taken"), said
+    expected = {"Ada": {"reservation.confirmed": 1, "booking.shipped": 1}, "Edsger": {"reservation.confirmed": 100}}
+    wait_until(lambda: {each: trucks.received(each) for each in expected} == expected, deadline=30, what="all arrived")
+
+
 def test_a_slot_that_is_taken_is_refused_and_leaves_nothing(trucks: Trucks) -> None:
-    trucks.told("book", "truck 2", SLOT, "Grace")
-    assert trucks.refused("book", "truck 2", "2030-05-01T10:00+02:00", "Edsger") == "the slot is taken"
-    assert trucks.nothing_is_left_of("Edsger")
+    trucks.told("book", "truck 2", SLOT, "Mary")
+    assert trucks.refused("book", "truck 2", "2030-05-01T10:00+02:00", "Joan") == "the slot is taken"
+    assert trucks.nothing_is_left_of("Joan")
 
 
 def test_what_is_too_late_can_not_be_confirmed_whether_or_not_its_expiry_was_recorded(trucks: Trucks) -> None:
