@@ -88,6 +88,12 @@ class Trucks:
         booked = value(self.db, "SELECT count(*) FROM trucks.bookings WHERE customer = %s", [customer])
         return held, booked
 
+    def is_blocked(self) -> bool:
+        """Whether a command waits for somebody's lock."""
+        waiting = """SELECT count(*) FROM pg_stat_activity
+                      WHERE application_name = 'truck slots' AND cardinality(pg_blocking_pids(pid)) > 0"""
+        return bool(value(self.db, waiting))
+
     def nothing_is_left_of(self, customer: str) -> bool:
         """Neither a row, nor an event, nor a delivery; what is posted after this has arrived before we say so."""
         told = "SELECT count(*) FROM duehook.events WHERE data::text ~ %s"
@@ -207,16 +213,10 @@ def test_an_import_that_fails_at_its_end_leaves_nothing(trucks: Trucks, last: di
 def test_a_program_that_is_killed_before_its_commit_leaves_nothing(trucks: Trucks, postgres: Postgres) -> None:
     """Half of it is written when it meets a slot that somebody else's open transaction holds."""
     lines = [{"truck": f"truck {number}", "slot": SLOT, "customer": "Tony"} for number in range(6000, 7000)]
-    waiting = """SELECT count(*) FROM pg_stat_activity
-                  WHERE application_name = 'truck slots' AND cardinality(pg_blocking_pids(pid)) > 0"""
     with psycopg.connect(postgres.url_of("trucks")) as somebody:
-        somebody.execute(
-            """INSERT INTO duehook.reservations (tenant, resource, expires_at, exclusive)
-               VALUES (%s, 'truck 6900 at 2030-05-01T08:00:00.000Z', duehook.now() + interval '1 hour', true)""",
-            [TENANT],
-        )
+        take(somebody, "truck 6900")
         process = trucks.start("import", lines=lines)
-        wait_until(lambda: value(trucks.db, waiting) == 1, deadline=30, what="it waits in the middle")
+        wait_until(trucks.is_blocked, deadline=30, what="it waits in the middle")
         process.kill()
         process.communicate(timeout=30)
         somebody.rollback()
@@ -226,6 +226,37 @@ def test_a_program_that_is_killed_before_its_commit_leaves_nothing(trucks: Truck
     wait_until(lambda: trucks.received("Leslie"), deadline=30, what="what came later arrived")
     assert trucks.nothing_is_left_of("Tony")
     assert trucks.told("import", lines=lines) == {"imported": 1000}, "and it can simply be run again"
+
+
+def test_what_was_never_booked_is_neither_confirmed_nor_shipped(trucks: Trucks) -> None:
+    assert trucks.refused("confirm", "999999") == "there is no such booking"
+    assert trucks.refused("ship", "999999") == "booking 999999 is not confirmed"
+
+
+def take(connection: Connection, truck: str) -> None:
+    """What somebody else's transaction does; open, it makes the program wait."""
+    connection.execute(
+        """INSERT INTO duehook.reservations (tenant, resource, expires_at, exclusive)
+           VALUES (%s, %s || ' at 2030-05-01T08:00:00.000Z', duehook.now() + interval '1 hour', true)""",
+        [TENANT, truck],
+    )
+
+
+def test_after_a_deadlock_the_program_runs_the_whole_transaction_again(trucks: Trucks, postgres: Postgres) -> None:
+    lines = [{"truck": truck, "slot": SLOT, "customer": "Radia"} for truck in ("truck 80", "truck 81")]
+    trucks.db.execute("ALTER ROLE truck_slots SET deadlock_timeout = '3s'")  # who has waited for this long is ended
+    with psycopg.connect(postgres.url_of("trucks")) as somebody:
+        somebody.execute("SET deadlock_timeout = '30s'")
+        take(somebody, "truck 81")
+        process = trucks.start("import", lines=lines)
+        wait_until(trucks.is_blocked, deadline=30, what="it has taken truck 80 and waits for truck 81")
+        take(somebody, "truck 80")
+        somebody.rollback()
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, '{"imported":2}\n'), err
+    counted = "SELECT deadlocks FROM pg_stat_database WHERE datname = 'trucks'"
+    wait_until(lambda: value(trucks.db, counted) == 1, what="PostgreSQL has counted one")
+    assert trucks.rows_of("Radia") == (2, 2)
 
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["toString"]])

@@ -250,3 +250,14 @@ def test_the_python_on_the_page_runs(
     booked = rows(db, "SELECT reservation, confirmed FROM trucks.bookings WHERE reservation <> 'rsv_booking1'")
     assert [each["confirmed"] for each in booked] == [True]
     assert column(db, "SELECT key FROM duehook.events WHERE key = %s", [f"paid-{booked[0]['reservation']}"])
+
+
+def test_postgresql_takes_the_sql_of_the_other_languages(producers: tuple[Connection, Connection]) -> None:
+    (go,), (java,) = blocks_of(PAGE, "go"), blocks_of(PAGE, "java")
+    joined = re.sub(r'"\s*\+ "', "", java.text)
+    found = [*re.findall(r"`([^`]+)`", go.text), *re.findall(r'"((?:INSERT|UPDATE)[^"]+)"', joined)]
+    assert len(found) == 4
+    for number, statement in enumerate(found):
+        pieces = statement.split("?")
+        numbered = "".join(f"{piece}${place}" for place, piece in enumerate(pieces[:-1], 1)) + pieces[-1]
+        producers[0].execute(f"PREPARE other_{number} AS {numbered}".encode())
