@@ -29,6 +29,7 @@ def grant(connection: Connection, role: str, tenant: str) -> Refusal | None:
     """
     if role == PRODUCER:
         return Refusal.ALL_PRODUCERS
+    grants.lock(connection)
     found = grants.role(connection, role)
     if found is None:
         return Refusal.NO_ROLE

@@ -29,6 +29,7 @@ class SqlGrant:
     producer: bool
 
 
+_LOCK = text("/* grants.lock */ LOCK TABLE duehook.sql_grants IN SHARE ROW EXCLUSIVE MODE")
 # Whoever has the rights of the tables' owner, as superusers do, is exempt from their policies. Names are compared as
 # text: as a name, one of more than 63 bytes would be cut, and then be another's.
 _ROLE = text(f"""/* grants.role */
@@ -44,6 +45,11 @@ _ALL = text(f"""/* grants.all */
     SELECT g.role, g.tenant, r.oid IS NOT NULL AS exists,
            coalesce(pg_has_role(r.oid, '{PRODUCER}', 'usage'), false) AS producer
       FROM duehook.sql_grants g LEFT JOIN pg_roles r ON r.rolname = g.role ORDER BY g.role, g.tenant""")
+
+
+def lock(connection: Connection) -> None:
+    """Let nobody else grant meanwhile: PostgreSQL 15 refuses the second of two who make one role a member at once."""
+    connection.execute(_LOCK)
 
 
 def role(connection: Connection, name: str) -> Role | None:
