@@ -52,7 +52,8 @@ format: $(READY) ## brings the code into the house's format
 	@$(BIN)/ruff format
 
 clean: ## removes .venv and caches; the services' own .duehook stays
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache $(VERIFIERS) $(EXAMPLE)/node_modules *.egg-info
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VERIFIERS) $(EXAMPLE)/node_modules *.egg-info
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # Written last: without it a .venv is half made, by a run that was interrupted, and is made anew.

@@ -31,19 +31,15 @@ def grant_sql(
     check_tenant(tenant)
     with ledger_of(find_service()) as engine, engine.begin() as connection:
         if revoke:
-            changed = grants.revoke(connection, role, tenant)
+            said = "may no longer write SQL" if grants.revoke(connection, role, tenant) else "had no grant"
         elif refusal := grants.grant(connection, role, tenant):
             _refuse(refusal, role, engine.url.username or "this user")
+        else:
+            said = "may write SQL"
     if json:
         show_json({"role": role, "tenant": tenant, "granted": not revoke})
-    elif not revoke:
-        print(f"{role} may write SQL for tenant {tenant}.")
     else:
-        print(
-            f"{role} may no longer write SQL for tenant {tenant}."
-            if changed
-            else f"{role} had no grant for tenant {tenant}."
-        )
+        print(f"{role} {said} for tenant {tenant}.")
 
 
 def list_sql(json: Json = False) -> None:
@@ -72,7 +68,7 @@ def _problem(grant: "SqlGrant") -> str | None:
 def _refuse(refusal: "Refusal", role: str, user: str) -> NoReturn:
     from app.core.grants import PRODUCER, Refusal
 
-    name = '"' + role.replace('"', '""') + '"'
+    name = _quoted(role)
     match refusal:
         case Refusal.NO_ROLE:
             fail(f"the database has no role {role!r}; make it first: CREATE ROLE {name} LOGIN PASSWORD '…';")
@@ -85,10 +81,14 @@ def _refuse(refusal: "Refusal", role: str, user: str) -> NoReturn:
             )
         case Refusal.NOT_ALLOWED:
             fail(
-                f"{user!r} may not make members of {PRODUCER}; let a superuser run GRANT {PRODUCER} TO {name}; and"
-                f" repeat this, or once GRANT {PRODUCER} TO the ledger's owner WITH ADMIN OPTION;"
+                f"{user!r} may not make members of {PRODUCER}; as a superuser run GRANT {PRODUCER} TO {name}; and"
+                f" repeat this, or run GRANT {PRODUCER} TO {_quoted(user)} WITH ADMIN OPTION; once."
             )
         case Refusal.NOT_INHERITED:
             fail(f"{role!r} does not inherit the rights of its roles; run ALTER ROLE {name} INHERIT; and repeat this.")
         case _:
             assert_never(refusal)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -182,9 +182,9 @@ def test_an_owner_of_the_ledger_needs_the_right_to_make_producers_and_is_told_ho
         migrate(ours)
         said = problem(quick("keys", "grant-sql", program_name, "acme", database_url=ours))
         assert said == (
-            f"{owner_name!r} may not make members of duehook_producer; let a superuser run"
+            f"{owner_name!r} may not make members of duehook_producer; as a superuser run"
             f' GRANT duehook_producer TO "{program_name}"; and repeat this,'
-            " or once GRANT duehook_producer TO the ledger's owner WITH ADMIN OPTION;\n"
+            f' or run GRANT duehook_producer TO "{owner_name}" WITH ADMIN OPTION; once.\n'
         )
         db.execute(sql.SQL("GRANT duehook_producer TO {}").format(program))
         assert quick("keys", "grant-sql", program_name, "acme", database_url=ours).returncode == 0
