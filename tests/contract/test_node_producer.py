@@ -255,7 +255,7 @@ def test_after_a_deadlock_the_program_runs_the_whole_transaction_again(trucks: T
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, '{"imported":2}\n'), err
     counted = "SELECT deadlocks FROM pg_stat_database WHERE datname = 'trucks'"
-    wait_until(lambda: value(trucks.db, counted) == 1, what="PostgreSQL has counted one")
+    wait_until(lambda: value(trucks.db, counted) >= 1, what="PostgreSQL has counted one")
     assert trucks.rows_of("Radia") == (2, 2)
 
 
