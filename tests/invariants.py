@@ -55,15 +55,16 @@ VIOLATIONS = {
            AND o.look_at > greatest(coalesce(d.lease_until, d.next_attempt_at), duehook.now() + interval '1 second')""",
     "every transition has its one event, and no event is without its transition": """
         SELECT r.id FROM duehook.reservations r
-         WHERE r.version - 1 <> (SELECT count(*) FROM duehook.events e
-                                  WHERE e.tenant = r.tenant AND e.origin = 'service'
-                                    AND e.key ~ ('^reservation\\.[a-z]+:' || r.id || ':v[0-9]+$'))""",
+          LEFT JOIN (SELECT tenant, substring(key FROM '^reservation[.][a-z]+:(.*):v[0-9]+$') AS reservation, count(*)
+                       FROM duehook.events WHERE origin = 'service' AND key LIKE 'reservation.%' GROUP BY 1, 2) e
+            ON (e.tenant, e.reservation) = (r.tenant, r.id)
+         WHERE r.version - 1 <> coalesce(e.count, 0)""",
     "the event of the last transition tells the state": """
         SELECT r.id FROM duehook.reservations r
          WHERE r.version > 1
            AND NOT EXISTS (SELECT FROM duehook.events e
                             WHERE e.tenant = r.tenant AND e.origin = 'service' AND e.type = 'reservation.' || r.status
-                              AND e.key = e.type || ':' || r.id || ':v' || r.version)""",
+                              AND e.key = 'reservation.' || r.status || ':' || r.id || ':v' || r.version)""",
     "a reservation has moved as often as its state allows": """
         SELECT id FROM duehook.reservations
          WHERE version NOT BETWEEN CASE status WHEN 'held' THEN 1 ELSE 2 END

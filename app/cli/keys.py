@@ -1,21 +1,25 @@
-"""`duehook keys create|list|revoke|reencrypt`."""
+"""`duehook keys create|list|revoke|reencrypt|grant-sql|list-sql`."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli import reencrypt
+from app.cli import reencrypt, sql_grants
 from app.cli.finding import find_service
-from app.cli.options import Json
+from app.cli.options import Json, check_tenant
 from app.cli.printing import fail, fields, rfc3339, show_json, show_table, wrong_use
-from app.domain.identity import is_tenant
 from app.domain.states import KeyScope
 
 if TYPE_CHECKING:
     from app.core.keys import ApiKey
 
-app = typer.Typer(help="API keys, and the rotation of the keys that secrets are sealed under.", no_args_is_help=True)
+app = typer.Typer(
+    help="API keys, grants to programs that write SQL, and the rotation of the keys that secrets are sealed under.",
+    no_args_is_help=True,
+)
 app.command(epilog=reencrypt.EPILOG)(reencrypt.reencrypt)
+app.command("grant-sql", epilog=sql_grants.EPILOG)(sql_grants.grant_sql)
+app.command("list-sql", epilog=sql_grants.EPILOG_LIST)(sql_grants.list_sql)
 
 
 @app.command(epilog="Example: duehook keys create acme --operator")
@@ -30,8 +34,8 @@ def create(
 
     if tenant == keys.EVERY_TENANT and not operator:
         wrong_use("a key for all tenants is an operator's: add --operator.")
-    if tenant != keys.EVERY_TENANT and not is_tenant(tenant):
-        wrong_use(f"{tenant!r} can't name a tenant: use 1 to 64 letters, digits, _ and -, a letter or digit first.")
+    if tenant != keys.EVERY_TENANT:
+        check_tenant(tenant)
     with ledger_of(find_service()) as engine, engine.begin() as connection:
         made, key = keys.create(connection, tenant, KeyScope.OPERATOR if operator else KeyScope.PRODUCER)
     shown = {"id": keys.public_id(made), "tenant": made.tenant, "scope": made.scope, "key": key}

@@ -41,6 +41,8 @@ COMMANDS = [
     ["keys", "list"],
     ["keys", "revoke"],
     ["keys", "reencrypt"],
+    ["keys", "grant-sql"],
+    ["keys", "list-sql"],
     ["dead"],
     ["dead", "list"],
     ["dead", "show"],
