@@ -22,6 +22,7 @@ from app.api import (
 from app.api.app import create_app
 from app.api.problems import KINDS
 from app.runtime import Runtime
+from app.settings import load
 from tests.contract.served import Api, served, subscribe
 from tests.contract.test_deliveries import bury
 from tests.contract.test_refusals import GOOD, is_problem
@@ -43,8 +44,8 @@ ROUTES = """
 """
 WANTED = {tuple(route.split()) for line in ROUTES.strip().splitlines() for route in line.split(" · ")}
 # Nothing of it connects: the document is made from the code alone.
-NOTHING: Any = Runtime.__new__(Runtime)
-DOCUMENT: dict[str, Any] = create_app(NOTHING).openapi()
+NOTHING: Any = None
+DOCUMENT: dict[str, Any] = create_app(Runtime(load(), NOTHING, NOTHING)).openapi()
 OPERATIONS = {
     (method.upper(), path): operation
     for path, methods in DOCUMENT["paths"].items()
