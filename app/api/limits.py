@@ -30,15 +30,12 @@ class Rate:
         """0 when these are taken, else after how many seconds they might be; a refusal takes nothing."""
         now = time.monotonic()
         with self._lock:
-            paid_at = max(now, self._paid_at.get(tenant, now))
-            wait = paid_at - now - max(0.0, self._at_once - count) * self._interval
-            if wait > 0:
-                return wait
-            self._paid_at[tenant] = paid_at + count * self._interval
-            self._paid_at.move_to_end(tenant)
+            paid_at = max(now, self._paid_at.pop(tenant, now))
+            wait = max(0.0, paid_at - now - max(0.0, self._at_once - count) * self._interval)
+            self._paid_at[tenant] = paid_at if wait else paid_at + count * self._interval
             if len(self._paid_at) > REMEMBERED:
                 self._paid_at.popitem(last=False)
-        return 0.0
+        return wait
 
 
 class Limits:

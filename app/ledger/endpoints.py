@@ -100,7 +100,7 @@ def find(connection: Connection, tenant: str, seq: int) -> Endpoint | None:
 _LOCK_NUMBER = text("/* endpoints.lock_number */ SELECT pg_advisory_xact_lock(1, hashtext(:tenant))")
 _COUNT = text("""/* endpoints.count */
     SELECT count(*) FROM (
-        SELECT FROM duehook.endpoints WHERE tenant = :tenant AND deleted_at IS NULL LIMIT :most) AS some""")
+        SELECT FROM duehook.endpoints WHERE tenant = :tenant AND deleted_at IS NULL LIMIT :most) AS counted""")
 
 
 def lock_number(connection: Connection, tenant: str) -> None:

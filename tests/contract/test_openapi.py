@@ -128,6 +128,24 @@ def test_every_failure_has_a_kind_a_schema_and_an_example(route: tuple[str, str]
             assert (kind.status, kind.meaning) == (int(status), response["description"])
 
 
+@pytest.mark.parametrize("route", KEYED, ids=" ".join)
+def test_every_post_and_no_other_route_documents_its_idempotency_key(route: tuple[str, str]) -> None:
+    operation = OPERATIONS[route]
+    headers = [each["name"] for each in operation.get("parameters", ()) if each["in"] == "header"]
+    replayed = {
+        status: "Idempotency-Replayed" in each.get("headers", {}) for status, each in operation["responses"].items()
+    }
+    if route[0] == "POST":
+        assert headers == ["Idempotency-Key"]
+        assert replayed == {status: status < "3" for status in operation["responses"]}
+        assert {"409", "422", "429"} <= operation["responses"].keys()
+    else:
+        assert headers == []
+        assert not any(replayed.values())
+    assert "429" in operation["responses"]
+    assert list(operation["responses"]) == sorted(operation["responses"])
+
+
 def test_every_reference_leads_somewhere() -> None:
     def references(node: Any) -> Iterator[str]:
         if isinstance(node, dict):
