@@ -1,5 +1,9 @@
 """Rates per tenant: what is let through, what a refusal costs, how much is remembered."""
 
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from app.api import limits
@@ -87,3 +91,19 @@ def test_memory_is_bounded_and_who_was_heard_of_last_is_remembered(time: Time, m
     assert len(rate._paid_at) == 10
     assert taken(rate, 1, tenant="tenant-99") == 0
     assert taken(rate, 1, tenant="tenant-1") == 1
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("restless", "time")
+def test_threads_that_take_at_once_get_no_more_than_there_is() -> None:
+    rate = Rate(1000)
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(lambda _: taken(rate, 1000), range(8))) == 1000
