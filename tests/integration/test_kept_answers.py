@@ -20,6 +20,10 @@ BARRIER = 42
 BEGIN = "SELECT first, status FROM duehook.begin_once(%s, %s)"
 BEGIN_LATE = """SELECT first, status FROM duehook.begin_once(
     CASE pg_advisory_xact_lock_shared(%s)::text WHEN '' THEN %s::bytea END, %s)"""
+HELD_UP = f"""CREATE OR REPLACE FUNCTION duehook.now() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$ BEGIN
+    IF current_setting('application_name') = 'late' THEN PERFORM pg_advisory_xact_lock_shared({BARRIER}); END IF;
+    RETURN clock_timestamp();
+END $$"""
 KEEP = "INSERT INTO duehook.kept_answers (request, tenant, body, status, answer) VALUES (%s, 'acme', %s, %s, '')"
 
 
@@ -84,6 +88,25 @@ def test_whoever_gets_the_lock_late_sees_what_the_first_committed(
     with blocked(second, begin, connect(autocommit=True)) as waiting:
         first.commit()
         assert waiting.result(10) == (True, 201)
+
+
+def test_whoever_has_looked_before_the_first_committed_is_not_first(connect: Connect) -> None:
+    """It finds an answer that is too old, and is held up just when it asks how late it is."""
+    first, second = connect(), connect(application_name="late")
+    with connect(autocommit=True) as setting:
+        setting.execute(HELD_UP)
+        setting.execute(KEEP, [ONE.id, ONE.body, 201])
+        setting.execute("UPDATE duehook.kept_answers SET created_at = '2020-01-01Z'")
+    first.execute("SELECT pg_advisory_xact_lock(%s)", [BARRIER])
+    assert first.execute(BEGIN, [ONE.id, KEPT_FOR]).fetchone() == (True, None)
+    first.execute("UPDATE duehook.kept_answers SET created_at = now()")
+
+    def begin() -> Any:
+        return second.execute(BEGIN, [ONE.id, KEPT_FOR]).fetchone()
+
+    with blocked(second, begin, connect(autocommit=True)) as waiting:
+        first.commit()
+        assert waiting.result(10) == (False, None)
 
 
 @pytest.mark.parametrize("status", [199, 300, 409, 500])
