@@ -15,14 +15,15 @@ ENDPOINTS_RETRY_SECONDS = 3600  # no time makes room for an endpoint, so nobody 
 class Rate:
     """So many a second of each tenant, on average; at once as many as a second has, and at least one.
 
-    More at once than that (a list of events) is taken from a tenant that has nothing outstanding, and paid for after:
-    nothing is too large for ever. What is kept of a tenant is one number: when all that it took is paid (GCRA). Of the
-    tenants beyond `REMEMBERED` those that were heard of longest ago are forgotten, with what they owed.
+    Several together (a list of events) are taken when one would be, and what is too much is paid for after: no list is
+    too long for ever, nor kept out by what comes one by one. What is kept of a tenant is one number: when all that it
+    took is paid (GCRA). Of the tenants beyond `REMEMBERED` those that were heard of longest ago are forgotten, with
+    what they owed.
     """
 
     def __init__(self, per_second: float) -> None:
         self._interval = 1 / per_second
-        self._at_once = max(1.0, per_second)
+        self._credit = max(0.0, per_second - 1) * self._interval
         self._paid_at: OrderedDict[str, float] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -31,7 +32,7 @@ class Rate:
         now = time.monotonic()
         with self._lock:
             paid_at = max(now, self._paid_at.pop(tenant, now))
-            wait = max(0.0, paid_at - now - max(0.0, self._at_once - count) * self._interval)
+            wait = max(0.0, paid_at - now - self._credit)
             self._paid_at[tenant] = paid_at if wait else paid_at + count * self._interval
             if len(self._paid_at) > REMEMBERED:
                 self._paid_at.popitem(last=False)

@@ -1,7 +1,7 @@
 """Answers that are kept, so that a request that is sent again has one effect."""
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
 
@@ -25,7 +25,7 @@ class Kept:
     """How it was answered; `text` is JSON."""
 
     status: int
-    text: bytes
+    text: bytes = field(repr=False)
 
 
 class Begun(Enum):
