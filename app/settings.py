@@ -27,6 +27,7 @@ SHORTEST_KEY = 32
 LONGEST = 10 * 366 * 24 * 3600.0
 Seconds = Annotated[float, Field(gt=0, le=LONGEST)]
 SecondsOrNone = Annotated[float, Field(ge=0, le=LONGEST)]
+Rate = Annotated[float, Field(ge=0.001, le=1e6)]
 
 
 _ESCAPED = "with @ / ? # ; in the password written as %40 %2F %3F %23 %3B"
@@ -70,6 +71,9 @@ class Settings(BaseSettings):
     disable_after_days: float = Field(5, gt=0, le=LONGEST / (24 * 3600), description="of failures and nothing else")
     max_in_flight: int = Field(200, gt=0, description="sends at once in one delivery worker")
     max_in_flight_each: int = Field(50, gt=0, description="of these to one endpoint, unless it says otherwise")
+    tenant_requests_per_second: Rate | None = Field(None, description="of each tenant and API process; 429 beyond")
+    tenant_events_per_second: Rate | None = Field(None, description="the same of events over the API, lists counted")
+    tenant_endpoints: int | None = Field(None, gt=0, description="that a tenant may have, over all processes")
     retention_days: float = Field(30, gt=0, le=LONGEST / (24 * 3600))
     metrics_token: SecretStr | None = None
     flower_port: int = Field(5555, ge=0, le=65535, description="on the API's host")

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 
 from starlette.responses import Response
 
+from app.ledger.idempotency import Kept
+
 
 class Json(str):
     """Text that is JSON already and stands in an answer as it is."""
@@ -36,6 +38,20 @@ def rfc3339(at: datetime) -> str:
     return at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
-def answer(value: Value, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+class Answer(Response):
+    """A JSON response, and what of it may be kept for a repeat: a member `secret` is null there."""
+
+    def __init__(self, value: Value, status: int, headers: Mapping[str, str] | None) -> None:
+        super().__init__(write(value), status, headers, media_type="application/json")
+        self._value = value
+
+    @property
+    def kept(self) -> Kept:
+        if isinstance(self._value, Mapping) and "secret" in self._value:
+            return Kept(self.status_code, write({**self._value, "secret": None}).encode())
+        return Kept(self.status_code, bytes(self.body))
+
+
+def answer(value: Value, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
     """A JSON response."""
-    return Response(write(value), status, headers, media_type="application/json")
+    return Answer(value, status, headers)

@@ -12,6 +12,7 @@ from app.api.answers import answer
 from app.api.auth import KeyRing
 from app.api.connections import HeadLikeGet, Unread
 from app.api.docs import page
+from app.api.limits import Limits
 from app.api.openapi import describe
 from app.api.problems import KINDS, not_found
 from app.runtime import Runtime
@@ -46,6 +47,7 @@ def create_app(runtime: Runtime) -> FastAPI:
     )
     app.state.runtime = runtime
     app.state.key_ring = KeyRing(runtime)
+    app.state.limits = Limits(runtime.settings)
     failures.install(app)
     app.add_middleware(HeadLikeGet)
     app.add_middleware(Unread)

@@ -1,7 +1,7 @@
 """Who calls: the API key, its tenant and its scope."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Annotated
 
@@ -10,6 +10,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from app.api import problems
+from app.api.limits import Limits
 from app.api.problems import Flaw, ProblemError, invalid
 from app.core import keys
 from app.core.keys import EVERY_TENANT, ApiKey
@@ -27,6 +28,8 @@ class Call:
 
     tenant: str
     runtime: Runtime
+    limits: Limits
+    request: Request = field(repr=False)
 
 
 class KeyRing:
@@ -66,7 +69,10 @@ def _needs(*scopes: KeyScope) -> Callable[..., Awaitable[Call]]:
         key = await _key(ring, credentials.credentials if credentials else "")
         if key.scope not in scopes:
             raise ProblemError(problems.WRONG_SCOPE, f"a {key.scope} key can't do that, it takes an operator's")
-        return Call(_tenant(key, tenant), request.app.state.runtime)
+        _refuse_twice(request)
+        whose, limits = _tenant(key, tenant), request.app.state.limits
+        limits.take_request(whose)
+        return Call(whose, request.app.state.runtime, limits, request)
 
     return call
 
@@ -79,6 +85,15 @@ async def _key(ring: KeyRing, secret: str) -> ApiKey:
         sentence = "this key is unknown or revoked" if secret else "this needs an API key"
         raise ProblemError(problems.NO_KEY, sentence, headers={"WWW-Authenticate": "Bearer"})
     return found
+
+
+def _refuse_twice(request: Request) -> None:
+    """Of a query parameter that is given twice one would count, and nobody could say which."""
+    seen: set[str] = set()
+    for name, _ in request.query_params.multi_items():
+        if name in seen:
+            raise invalid(Flaw(f"/{name}", "is given twice"))
+        seen.add(name)
 
 
 def _tenant(key: ApiKey, asked: str | None) -> str:

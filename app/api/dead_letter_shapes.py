@@ -4,7 +4,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from app.api.bodies import Body
 from app.api.delivery_shapes import AttemptView, DeliveryView
-from app.api.fields import Time
+from app.api.fields import EndpointId, Time
 from app.api.paging import Listing
 from app.domain.states import DeadReason
 from app.domain.steps import FASTEST, SLOWEST
@@ -33,14 +33,14 @@ class Filter(Listing):
     """Which dead letters."""
 
     reason: DeadReason | None = Field(None, description="Only those that died of this.")
-    endpoint_id: str | None = Field(None, description="Only those to this endpoint, a deleted one too.")
+    endpoint_id: EndpointId | None = Field(None, description="Only those to this endpoint, a deleted one too.")
 
 
 class RedriveFilter(Body):
     """Which dead letters; {} is all of them."""
 
     reason: DeadReason | None = Field(None, strict=False, description="Only those that died of this.")
-    endpoint_id: str | None = Field(None, description="Only those to this endpoint.")
+    endpoint_id: EndpointId | None = Field(None, description="Only those to this endpoint.")
     since: Time | None = Field(None, description="Only those that died then or later.")
     until: Time | None = Field(None, description="Only those that died then or earlier.")
 

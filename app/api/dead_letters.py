@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query
 from sqlalchemy import Connection
 from starlette.responses import Response
 
-from app.api.acting import act_on
-from app.api.answers import Value, answer
+from app.api.acting import act_on, perform
+from app.api.answers import Answer, Value, answer
 from app.api.auth import Operator
 from app.api.bodies import parse
 from app.api.dead_letter_shapes import (
@@ -20,7 +20,7 @@ from app.api.dead_letter_shapes import (
     Redrive,
     RedriveFilter,
 )
-from app.api.deliveries import MOST_ATTEMPTS, NOBODY
+from app.api.deliveries import MOST_ATTEMPTS
 from app.api.delivery_shapes import DeliveryWithAttempts, attempt_view, view
 from app.api.fields import Id
 from app.api.job_shapes import JobView
@@ -35,7 +35,6 @@ from app.domain.identity import number
 from app.domain.states import DeliveryStatus
 from app.ledger import by_hand, dead_letters
 from app.ledger.by_hand import Delivery
-from app.ledger.database import in_transaction
 from app.ledger.dead_letters import LAST, Place
 
 router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
@@ -48,7 +47,7 @@ _LATEST = (LAST.died_at - _EPOCH) // _MICROSECOND
 @router.get("", response_model=DeadLetters, responses=answers())
 def newest(call: Operator, filters: Annotated[Filter, Query()]) -> Response:
     """Dead letters, the last to die first. A filtered page may be short, or empty, and yet have a `next_cursor`."""
-    wanted = dead_letters.Filter(filters.reason, _endpoint(filters.endpoint_id))
+    wanted = dead_letters.Filter(filters.reason, filters.endpoint_id)
     below = _place(place("dead-letters", filters, parts=2))
     with call.runtime.engine.begin() as connection:
         places, rest = dead_letters.newest(connection, call.tenant, wanted, limit=filters.limit, below=below)
@@ -76,14 +75,14 @@ def redrive_matching(call: Operator, body: Small) -> Response:
     """
     asked = parse(Redrive, body).asked
     wanted = _wanted(asked.filter)
-    if asked.dry_run:
-        with call.runtime.engine.begin() as connection:
+
+    def work(connection: Connection) -> Answer:
+        if asked.dry_run:
             matching, more = core.matching(connection, call.tenant, wanted)
-        return answer({"matching": matching, "more": more})
-    job = in_transaction(
-        call.runtime.engine, lambda connection: core.start(connection, call.tenant, wanted, asked.rate_per_second)
-    )
-    return answer(job_view(job), 202)
+            return answer({"matching": matching, "more": more})
+        return answer(job_view(core.start(connection, call.tenant, wanted, asked.rate_per_second)), 202)
+
+    return perform(call, work)
 
 
 @router.get("/{id}", response_model=DeadLetterWithAttempts, responses=answers(NOT_FOUND))
@@ -96,7 +95,7 @@ def one(call: Operator, id: Id) -> Response:
             return None
         return {**view(found), "died_at": died[key], "attempts": _attempts(connection, key)}
 
-    return answer(act_on(call, NOUN, number("dlv", id), find))
+    return act_on(call, NOUN, number("dlv", id), find, answer)
 
 
 @router.post(
@@ -114,7 +113,7 @@ def redrive(call: Operator, id: Id, _: Nothing) -> Response:
             return found
         return {**view(found), "attempts": _attempts(connection, key)}
 
-    return answer(act_on(call, NOUN, number("dlv", id), redriven), 202)
+    return act_on(call, NOUN, number("dlv", id), redriven, lambda shown: answer(shown, 202))
 
 
 def _attempts(connection: Connection, key: int) -> list[Value]:
@@ -122,12 +121,7 @@ def _attempts(connection: Connection, key: int) -> list[Value]:
 
 
 def _wanted(asked: RedriveFilter) -> dead_letters.Filter:
-    return dead_letters.Filter(asked.reason, _endpoint(asked.endpoint_id), asked.since, asked.until)
-
-
-def _endpoint(id: str | None) -> int | None:
-    """A filter by what does not exist finds nothing."""
-    return None if id is None else number("end", id) or NOBODY
+    return dead_letters.Filter(asked.reason, asked.endpoint_id, asked.since, asked.until)
 
 
 def _numbers(place: Place) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from starlette.responses import Response
 
 from app.api.acting import act_on
-from app.api.answers import Value, answer
+from app.api.answers import Answer, answer
 from app.api.auth import Call, Operator, Producer
 from app.api.delivery_shapes import Deliveries, DeliveryWithAttempts, Filter, attempt_view, view
 from app.api.fields import Id
@@ -25,7 +25,7 @@ from app.ledger.by_hand import Delivery
 from app.ledger.listings import NEWEST, Place
 
 router = APIRouter(tags=["deliveries"])
-NOBODY = 0  # a number that no row has, for an id that can't be one
+NOBODY = 0  # a number that no row has
 MOST_ATTEMPTS = 100  # of one delivery that an answer shows, the last ones
 
 
@@ -36,8 +36,7 @@ def newest(call: Operator, filters: Annotated[Filter, Query()]) -> Response:
     A filtered page may be short, or empty, and yet have a `next_cursor`. A filter by what does not exist finds
     nothing.
     """
-    event = None if filters.event_id is None else number("evt", filters.event_id) or NOBODY
-    endpoint = None if filters.endpoint_id is None else number("end", filters.endpoint_id) or NOBODY
+    event, endpoint = filters.event_id, filters.endpoint_id
     with call.runtime.engine.begin() as connection:
         if event is None and endpoint is not None:
             return _of_endpoint(connection, call, endpoint, filters)
@@ -94,7 +93,7 @@ def _page(connection: Connection, ids: Sequence[int], of: str, below: tuple[int,
 @router.get("/v1/deliveries/{id}", response_model=DeliveryWithAttempts, responses=answers(NOT_FOUND))
 def one(call: Operator, id: Id) -> Response:
     """One delivery with its attempts."""
-    return answer(_on(call, id, by_hand.find))
+    return _on(call, id, by_hand.find)
 
 
 @router.post(
@@ -102,7 +101,7 @@ def one(call: Operator, id: Id) -> Response:
 )
 def retry(call: Operator, id: Id, _: Nothing) -> Response:
     """Try it now: a finished one in a new round, its schedule and age anew; 409 while it is in the air."""
-    return answer(_on(call, id, core.retry))
+    return _on(call, id, core.retry)
 
 
 @router.post(
@@ -112,16 +111,20 @@ def retry(call: Operator, id: Id, _: Nothing) -> Response:
 )
 def cancel(call: Operator, id: Id, _: Nothing) -> Response:
     """Give it up; one in the air is answered 202, and ends as delivered or cancelled. 409 when it is finished."""
-    shown = _on(call, id, core.cancel)
-    return answer(shown, 202 if shown["status"] is DeliveryStatus.LEASED else 200)
+    return _on(call, id, core.cancel, status_of=lambda found: 202 if found.status is DeliveryStatus.LEASED else 200)
 
 
-def _on(call: Call, id: str, act: Callable[[Connection, str, int], Delivery | Refused | None]) -> dict[str, Value]:
-    def with_attempts(connection: Connection, tenant: str, key: int) -> dict[str, Value] | Refused | None:
+def _on(
+    call: Call,
+    id: str,
+    act: Callable[[Connection, str, int], Delivery | Refused | None],
+    status_of: Callable[[Delivery], int] = lambda _: 200,
+) -> Response:
+    def with_attempts(connection: Connection, tenant: str, key: int) -> Answer | Refused | None:
         found = act(connection, tenant, key)
         if not isinstance(found, Delivery):
             return found
         attempts = by_hand.attempts(connection, key, most=MOST_ATTEMPTS)
-        return {**view(found), "attempts": [attempt_view(each) for each in attempts]}
+        return answer({**view(found), "attempts": [attempt_view(each) for each in attempts]}, status_of(found))
 
-    return act_on(call, "delivery", number("dlv", id), with_attempts)
+    return act_on(call, "delivery", number("dlv", id), with_attempts, lambda shown: shown)

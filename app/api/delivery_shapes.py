@@ -3,7 +3,7 @@
 from pydantic import BaseModel, Field
 
 from app.api.answers import Value
-from app.api.fields import Time
+from app.api.fields import EndpointId, EventId, Time
 from app.api.paging import Listing
 from app.domain.identity import public_id
 from app.domain.states import DeliveryStatus, Outcome
@@ -63,8 +63,8 @@ class Filter(Listing):
     """Which deliveries."""
 
     status: DeliveryStatus | None = Field(None, description="Only those of this status.")
-    endpoint_id: str | None = Field(None, description="Only those to this endpoint, a deleted one too.")
-    event_id: str | None = Field(None, description="Only those of this event.")
+    endpoint_id: EndpointId | None = Field(None, description="Only those to this endpoint, a deleted one too.")
+    event_id: EventId | None = Field(None, description="Only those of this event.")
 
 
 def view(delivery: Delivery) -> dict[str, Value]:

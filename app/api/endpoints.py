@@ -8,8 +8,8 @@ from fastapi import APIRouter
 from sqlalchemy import Connection
 from starlette.responses import Response
 
-from app.api.acting import act_on
-from app.api.answers import Json, answer, write
+from app.api.acting import act_on, perform
+from app.api.answers import Answer, Json, answer, write
 from app.api.auth import Call, Operator
 from app.api.bodies import parse
 from app.api.endpoint_shapes import (
@@ -24,17 +24,17 @@ from app.api.endpoint_shapes import (
     view,
 )
 from app.api.fields import Id
+from app.api.limits import ENDPOINTS_RETRY_SECONDS, too_many
 from app.api.openapi import answers, takes
 from app.api.paging import Plain, answer_page, place
 from app.api.problems import BODY, CONFLICT, NOT_FOUND, Flaw, invalid
 from app.api.reading import Nothing, Small, SmallOrNone
 from app.core import endpoints as core
 from app.core import vetting
-from app.core.endpoints import Wanted
+from app.core.endpoints import Rotated, Wanted
 from app.core.reservations import Refused
 from app.domain.identity import number
 from app.ledger import endpoints, listings, paces
-from app.ledger.database import in_transaction
 from app.ledger.endpoints import Endpoint
 
 router = APIRouter(prefix="/v1/endpoints", tags=["endpoints"])
@@ -58,8 +58,20 @@ def create(call: Operator, body: Small) -> Response:
     _vet(call, members)
     wanted = Wanted(**members)
     sealer = call.runtime.sealer
-    made = in_transaction(call.runtime.engine, lambda connection: core.create(connection, sealer, call.tenant, wanted))
-    return answer({**view(made.endpoint, sealer), "secret": made.secret}, 201, NO_STORE)
+
+    def work(connection: Connection) -> Answer:
+        _refuse_more(connection, call)
+        made = core.create(connection, sealer, call.tenant, wanted)
+        return answer({**view(made.endpoint, sealer), "secret": made.secret}, 201, NO_STORE)
+
+    return perform(call, work)
+
+
+def _refuse_more(connection: Connection, call: Call) -> None:
+    most = call.runtime.settings.tenant_endpoints
+    if most is not None and core.has(connection, call.tenant, most):
+        why = f"this tenant has {most} endpoints, as many as it may; delete one first"
+        raise too_many(why, ENDPOINTS_RETRY_SECONDS)
 
 
 @router.get("", response_model=Endpoints, responses=answers())
@@ -104,15 +116,19 @@ def change(call: Operator, id: Id, body: Small) -> Response:
 @router.delete("/{id}", status_code=204, response_class=Response, responses=answers(NOT_FOUND))
 def delete(call: Operator, id: Id) -> Response:
     """Delete it; what waits for it is cancelled, what is in the air ends as delivered or cancelled."""
-    _on(call, id, lambda *on: core.delete(*on) or None)
-    return Response(status_code=204)
+    return _on(call, id, lambda *on: core.delete(*on) or None, lambda _: Response(status_code=204))
 
 
 @router.get("/{id}/secret", response_model=SecretView, responses=answers(NOT_FOUND))
 def secret(call: Operator, id: Id) -> Response:
     """What a receiver verifies the newest signatures with."""
-    found = _on(call, id, lambda *on: core.secret(on[0], call.runtime.sealer, on[1], on[2]))
-    return answer({"secret": found}, headers=NO_STORE)
+    sealer = call.runtime.sealer
+    return _on(
+        call,
+        id,
+        lambda *on: core.secret(on[0], sealer, on[1], on[2]),
+        lambda found: answer({"secret": found}, headers=NO_STORE),
+    )
 
 
 @router.post(
@@ -124,8 +140,12 @@ def secret(call: Operator, id: Id) -> Response:
 def rotate_secret(call: Operator, id: Id, body: SmallOrNone) -> Response:
     """A new secret from the next attempt on; the live ones sign beside it for a while. At most five live ones."""
     overlap = timedelta(seconds=parse(Rotation, body.strip() or b"{}").asked.overlap_seconds)
-    rotated = _on(call, id, lambda *on: core.rotate(on[0], call.runtime.sealer, on[1], on[2], overlap))
-    return answer({"secret": rotated.secret, "previous_expires_at": rotated.previous_expires_at}, headers=NO_STORE)
+    sealer = call.runtime.sealer
+
+    def shown(rotated: Rotated) -> Answer:
+        return answer({"secret": rotated.secret, "previous_expires_at": rotated.previous_expires_at}, headers=NO_STORE)
+
+    return _on(call, id, lambda *on: core.rotate(on[0], sealer, on[1], on[2], overlap), shown)
 
 
 @router.post("/{id}/enable", response_model=EndpointView, responses=answers(*BODY, NOT_FOUND))
@@ -140,8 +160,13 @@ def disable(call: Operator, id: Id, _: Nothing) -> Response:
     return _show(call, id, core.disable)
 
 
-def _on(call: Call, id: str, act: Callable[[Connection, str, int], Thing | Refused | None]) -> Thing:
-    return act_on(call, "endpoint", number("end", id), act)
+def _on(
+    call: Call,
+    id: str,
+    act: Callable[[Connection, str, int], Thing | Refused | None],
+    show: Callable[[Thing], Response],
+) -> Response:
+    return act_on(call, "endpoint", number("end", id), act, show)
 
 
 def _show(call: Call, id: str, act: Callable[[Connection, str, int], Endpoint | Refused | None]) -> Response:
@@ -153,7 +178,7 @@ def _show(call: Call, id: str, act: Callable[[Connection, str, int], Endpoint | 
             return endpoint
         return view(endpoint, call.runtime.sealer, paces.shown(connection, [seq]).get(seq))
 
-    return answer(_on(call, id, work))
+    return _on(call, id, work, answer)
 
 
 def _vet(call: Call, members: Mapping[str, Any]) -> None:

@@ -1,15 +1,15 @@
 """Events over HTTP: post one or many, look, cancel."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from fastapi import APIRouter
 from sqlalchemy import Connection
 from starlette.responses import Response
 
-from app.api.acting import act_on
-from app.api.answers import answer
+from app.api.acting import act_on, perform
+from app.api.answers import Answer, answer
 from app.api.auth import Call, Producer
 from app.api.bodies import Sent, parse_one_or_many
 from app.api.event_shapes import (
@@ -31,7 +31,7 @@ from app.core import events as core
 from app.core.events import Accepted, KeyTaken
 from app.domain.identity import number
 from app.ledger import events, listings, service
-from app.ledger.database import in_transaction
+from app.ledger.deliveries import Cancelled
 
 router = APIRouter(prefix="/v1/events", tags=["events"])
 MOST = 1000
@@ -53,27 +53,34 @@ def post(call: Producer, body: OneOrMany) -> Response:
     most_data = call.runtime.settings.max_event_bytes
     sent = parse_one_or_many(NewEvent, body, most=MOST, most_data=most_data)
     if isinstance(sent, list):
-        return answer({"data": [accepted_view(each.event) for each in _accept(call, sent, "/{}")]}, 202)
-    (accepted,) = _accept(call, [sent], "")
-    return answer(accepted_view(accepted.event), 202 if accepted.made else 200)
+        return _accept(call, sent, "/{}", _show_all)
+    return _accept(call, [sent], "", lambda accepted: _show_one(*accepted))
 
 
-def _accept(call: Call, sent: Sequence[Sent[NewEvent]], pointer: str) -> list[Accepted]:
+def _accept(
+    call: Call, sent: Sequence[Sent[NewEvent]], pointer: str, show_accepted: Callable[[Sequence[Accepted]], Answer]
+) -> Response:
     _refuse_twins(sent, pointer)
     asked = [_asked(each) for each in sent]
+    call.limits.take_events(call.tenant, len(asked))
 
-    def work(connection: Connection) -> list[Accepted] | KeyTaken:
+    def work(connection: Connection) -> Answer:
         _refuse_far(connection, sent, pointer)
         accepted = core.accept(connection, call.tenant, asked)
         if isinstance(accepted, KeyTaken):
-            connection.rollback()  # all or nothing
-        return accepted
+            why = f"the key belongs to {accepted.event.id}, which was posted differently"
+            raise conflict(why, Flaw(f"{pointer.format(accepted.position)}/key", why))  # all or nothing
+        return show_accepted(accepted)
 
-    accepted = in_transaction(call.runtime.engine, work)
-    if isinstance(accepted, KeyTaken):
-        why = f"the key belongs to {accepted.event.id}, which was posted differently"
-        raise conflict(why, Flaw(f"{pointer.format(accepted.position)}/key", why))
-    return accepted
+    return perform(call, work)
+
+
+def _show_all(accepted: Sequence[Accepted]) -> Answer:
+    return answer({"data": [accepted_view(each.event) for each in accepted]}, 202)
+
+
+def _show_one(accepted: Accepted) -> Answer:
+    return answer(accepted_view(accepted.event), 202 if accepted.made else 200)
 
 
 def _asked(sent: Sent[NewEvent]) -> events.NewEvent:
@@ -119,11 +126,14 @@ def newest(call: Producer, listing: Plain) -> Response:
 @router.get("/{id}", response_model=EventView, responses=answers(NOT_FOUND))
 def one(call: Producer, id: Id) -> Response:
     """One event with its data."""
-    return answer(show(act_on(call, "event", number("evt", id), events.find)))
+    return act_on(call, "event", number("evt", id), events.find, lambda event: answer(show(event)))
 
 
 @router.post("/{id}/cancel", response_model=CancelledView, responses=answers(*BODY, NOT_FOUND))
 def cancel(call: Producer, id: Id, _: Nothing) -> Response:
     """End every delivery that is neither finished nor in the air; one in the air ends as delivered or cancelled."""
-    done = act_on(call, "event", number("evt", id), core.cancel)
-    return answer({"cancelled": done.cancelled, "in_flight": done.in_flight, "finished": done.finished})
+
+    def shown(done: Cancelled) -> Answer:
+        return answer({"cancelled": done.cancelled, "in_flight": done.in_flight, "finished": done.finished})
+
+    return act_on(call, "event", number("evt", id), core.cancel, shown)

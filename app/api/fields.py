@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Path
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from app.domain import identity
 
@@ -42,6 +42,18 @@ def _only(test: Callable[[Value], bool], sentence: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _number(prefix: identity.Prefix, whose: str) -> BeforeValidator:
+    """The number of the row that a public id names."""
+
+    def read(value: Any) -> int:
+        number = identity.number(prefix, value) if isinstance(value, str) else None
+        if number is None:
+            raise ValueError(f"{whose} id is {prefix}_ and what follows it in an answer")
+        return number
+
+    return BeforeValidator(read)
+
+
 Id = Annotated[str, Path(description="The id that it was answered with.")]
 Time = Annotated[datetime, BeforeValidator(_time)]
 Text = Annotated[str, _only(lambda text: "\0" not in text, "a text holds no NUL")]
@@ -50,6 +62,10 @@ ReservationId = Annotated[
     str,
     _only(identity.is_reservation_id, "an id is rsv_ and 1 to 64 letters and digits"),
     Field(json_schema_extra={"pattern": "^rsv_[0-9A-Za-z]{1,64}$"}),
+]
+EventId = Annotated[int, _number("evt", "an event's"), WithJsonSchema({"type": "string", "pattern": "^evt_[0-9a-f]+$"})]
+EndpointId = Annotated[
+    int, _number("end", "an endpoint's"), WithJsonSchema({"type": "string", "pattern": "^end_[0-9a-f]+$"})
 ]
 EventType = Annotated[
     str,

@@ -31,10 +31,10 @@ def newest(call: Operator, listing: Plain) -> Response:
 @router.get("/{id}", response_model=JobView, responses=answers(NOT_FOUND))
 def one(call: Operator, id: Id) -> Response:
     """One job, and how far it has come."""
-    return answer(view(act_on(call, "job", number("job", id), jobs.find)))
+    return act_on(call, "job", number("job", id), jobs.find, lambda job: answer(view(job)))
 
 
 @router.post("/{id}/cancel", response_model=JobView, responses=answers(*BODY, NOT_FOUND, CONFLICT))
 def cancel(call: Operator, id: Id, _: Nothing) -> Response:
     """End it where it is: what it has done stays done. 409 when it has ended otherwise."""
-    return answer(view(act_on(call, "job", number("job", id), core.cancel)))
+    return act_on(call, "job", number("job", id), core.cancel, lambda job: answer(view(job)))

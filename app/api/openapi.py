@@ -12,7 +12,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, Field
 from pydantic.json_schema import models_json_schema
 
-from app.api.problems import BROKEN, INVALID, MEDIA_TYPE, NO_KEY, UNAVAILABLE, WRONG_SCOPE, Kind
+from app.api.idempotency import HEADER, REPLAYED
+from app.api.problems import BROKEN, CONFLICT, INVALID, MEDIA_TYPE, NO_KEY, TOO_MANY, UNAVAILABLE, WRONG_SCOPE, Kind
 
 Document = dict[str, Any]
 _REF = "#/components/schemas/{model}"
@@ -22,7 +23,7 @@ _bodies: list[type[BaseModel]] = []  # of the routes, as they are declared
 class Where(BaseModel):
     """One thing that is wrong with a request."""
 
-    pointer: str = Field(description="A JSON pointer into the body; for a query parameter, / and its name.")
+    pointer: str = Field(description="A JSON pointer into the body; for a query parameter or a header, / and its name.")
     detail: str
 
 
@@ -56,7 +57,7 @@ def _takes(model: type[BaseModel], schema: Document, examples: Document, require
 
 def answers(*kinds: Kind, also: Mapping[int, tuple[type[BaseModel], str]] | None = None) -> dict[int | str, Document]:
     """The `responses` of a route with a key: these problems and those of every such route, and other successes."""
-    every = {*kinds, NO_KEY, WRONG_SCOPE, INVALID, BROKEN, UNAVAILABLE}
+    every = {*kinds, NO_KEY, WRONG_SCOPE, INVALID, TOO_MANY, BROKEN, UNAVAILABLE}
     told: dict[int | str, Document] = {}
     for status, (model, why) in (also or {}).items():
         told[status] = {"model": model, "description": why}
@@ -81,6 +82,31 @@ def describe(app: FastAPI) -> Document:
         )
         models: list[type[BaseModel]] = [*_bodies, Problem]
         _, given = models_json_schema([(model, "validation") for model in models], ref_template=_REF)
+        for methods in document["paths"].values():
+            if "post" in methods:
+                _repeatable(methods["post"])
         document.setdefault("components", {}).setdefault("schemas", {}).update(given["$defs"])
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def _repeatable(operation: Document) -> None:
+    """What `app.api.acting.perform` makes of every POST: it can be sent again under a key."""
+    key = {
+        "name": HEADER,
+        "in": "header",
+        "required": False,
+        "description": "Your name for this request, good for 24 hours: sent again with the same body it is answered as"
+        " the first time and has no second effect. With another body it is 422, while the first runs 409.",
+        "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
+    }
+    operation["parameters"] = [*operation.get("parameters", ()), key]
+    answers = {str(CONFLICT.status): _problem(CONFLICT), **operation["responses"]}
+    replayed = {
+        "description": "`true`: this is the kept answer of the first time. A `secret` in it is null then.",
+        "schema": {"type": "string", "enum": ["true"]},
+    }
+    for status, each in answers.items():
+        if status < "3":
+            each["headers"] = {REPLAYED: replayed}
+    operation["responses"] = dict(sorted(answers.items()))

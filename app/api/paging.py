@@ -3,10 +3,10 @@
 import base64
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
 from app.api.answers import Json, answer
@@ -17,13 +17,22 @@ DEFAULT_LIMIT, MOST = 50, 500
 PAGE_BYTES = 16 * 1024 * 1024
 AT_ONCE = 16  # rows that are loaded together: each may carry data of a megabyte
 _CURSOR = re.compile(r"([a-z-]+)((?:\.[0-9]{1,19}){1,2})")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 Row = TypeVar("Row")
+
+
+def _digits(value: Any) -> int:
+    if not _NUMBER.fullmatch(str(value)):
+        raise ValueError("a number is written in digits alone")
+    return int(value)
 
 
 class Listing(BaseModel, extra="forbid"):
     """The query parameters of every list; any other is refused, or a filter with a slip would show everything."""
 
-    limit: int = Field(DEFAULT_LIMIT, ge=1, le=MOST, description="How many rows at most.")
+    limit: Annotated[int, BeforeValidator(_digits)] = Field(
+        DEFAULT_LIMIT, ge=1, le=MOST, description="How many rows at most."
+    )
     cursor: str | None = Field(None, max_length=100, description="`next_cursor` of the page before.")
     tenant: str | None = Field(None, description="With a key of all tenants: whose things.")
 

@@ -43,7 +43,7 @@ KINDS = {kind.name: kind for kind in vars().copy().values() if isinstance(kind, 
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """Where a request is wrong (a JSON pointer into the body, or `/` and the query parameter) and why."""
+    """Where a request is wrong (a JSON pointer into the body, or `/` and a query parameter or header) and why."""
 
     pointer: str
     detail: str

@@ -37,7 +37,9 @@ def _reader(one: Limit, many: Limit, *, required: bool = True) -> Callable[[Requ
             _check_declared(request)
         if declared > many(settings):
             raise _too_large(many(settings))
-        return await _gather(request, one(settings), many(settings))
+        body = await _gather(request, one(settings), many(settings))
+        request.state.body = body  # by whose bytes `idempotency` tells a repeat
+        return body
 
     return read
 

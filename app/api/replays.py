@@ -38,13 +38,13 @@ def replay(call: Operator, id: Id, body: Small) -> Response:
     """
     asked = parse(Replay, body).asked
     statuses = [DeliveryStatus(each) for each in asked.status]
-    job = act_on(
+    return act_on(
         call,
         "endpoint",
         number("end", id),
         lambda *on: replays.start(*on, since=asked.since, until=asked.until, statuses=statuses),
+        lambda job: answer(view(job), 202),
     )
-    return answer(view(job), 202)
 
 
 @router.post(
@@ -58,4 +58,4 @@ def ping(call: Operator, id: Id, _: Nothing) -> Response:
 
     What came back is in the event's delivery; a 410 disables nothing. 409 while it is disabled.
     """
-    return answer(accepted_view(act_on(call, "endpoint", number("end", id), pings.ping)), 202)
+    return act_on(call, "endpoint", number("end", id), pings.ping, lambda event: answer(accepted_view(event), 202))

@@ -7,21 +7,20 @@ from fastapi import APIRouter, Query
 from sqlalchemy import Connection
 from starlette.responses import Response
 
-from app.api.acting import act_on
+from app.api.acting import act_on, perform
 from app.api.answers import answer
 from app.api.auth import Call, Producer
 from app.api.bodies import Sent, parse
 from app.api.fields import Id
 from app.api.openapi import answers, takes
 from app.api.paging import answer_page, place
-from app.api.problems import BODY, CONFLICT, NOT_FOUND, conflict
+from app.api.problems import BODY, CONFLICT, NOT_FOUND, ProblemError, conflict
 from app.api.reading import Nothing, WithData
 from app.api.reservation_shapes import Filter, NewReservation, Reservations, ReservationView, show, view
 from app.core import reservations as core
 from app.core.reservations import Hold, Refused
 from app.domain.identity import is_reservation_id
 from app.ledger import listings, reservations
-from app.ledger.database import in_transaction
 from app.ledger.reservations import Reservation
 
 router = APIRouter(prefix="/v1/reservations", tags=["reservations"])
@@ -40,10 +39,14 @@ EXAMPLE = {"id": "rsv_8f31", "resource": "seat-14C", "hold_seconds": 600, "data"
 def hold(call: Producer, body: WithData) -> Response:
     """Hold capacity until a time; a repeat with the same id and members answers 200 and changes nothing."""
     sent = parse(NewReservation, body, most_data=call.runtime.settings.max_event_bytes)
-    held = in_transaction(call.runtime.engine, lambda connection: core.hold(connection, call.tenant, _asked(sent)))
-    if isinstance(held, Refused):
-        raise conflict(held.why)
-    return answer(view(held.reservation), 201 if held.made else 200)
+
+    def work(connection: Connection) -> Response | ProblemError:
+        held = core.hold(connection, call.tenant, _asked(sent))
+        if isinstance(held, Refused):
+            return conflict(held.why)
+        return answer(view(held.reservation), 201 if held.made else 200)
+
+    return perform(call, work)
 
 
 def _asked(sent: Sent[NewReservation]) -> Hold:
@@ -85,4 +88,5 @@ def release(call: Producer, id: Id, _: Nothing) -> Response:
 
 
 def _on(call: Call, id: str, act: Callable[[Connection, str, str], Reservation | Refused | None]) -> Response:
-    return answer(view(act_on(call, "reservation", id if is_reservation_id(id) else None, act)))
+    key = id if is_reservation_id(id) else None
+    return act_on(call, "reservation", key, act, lambda reservation: answer(view(reservation)))

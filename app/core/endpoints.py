@@ -55,6 +55,12 @@ class Created:
     secret: str = field(repr=False)
 
 
+def has(connection: Connection, tenant: str, count: int) -> bool:
+    """Whether the tenant has so many endpoints; nobody else asks until this transaction has ended."""
+    endpoints.lock_number(connection, tenant)
+    return endpoints.count(connection, tenant, most=count) >= count
+
+
 def create(connection: Connection, sealer: Sealer, tenant: str, wanted: Wanted) -> Created:
     """A new enabled endpoint; it gets what is made from now on, and scheduled events that fan out from now on."""
     endpoint = endpoints.insert(

@@ -96,6 +96,23 @@ def find(connection: Connection, tenant: str, seq: int) -> Endpoint | None:
     return None if row is None else endpoint_of(row)
 
 
+# 1: endpoints, among the locks of two numbers.
+_LOCK_NUMBER = text("/* endpoints.lock_number */ SELECT pg_advisory_xact_lock(1, hashtext(:tenant))")
+_COUNT = text("""/* endpoints.count */
+    SELECT count(*) FROM (
+        SELECT FROM duehook.endpoints WHERE tenant = :tenant AND deleted_at IS NULL LIMIT :most) AS counted""")
+
+
+def lock_number(connection: Connection, tenant: str) -> None:
+    """Make others who lock it wait until this transaction has ended: their count is then of after it."""
+    connection.execute(_LOCK_NUMBER, {"tenant": tenant})
+
+
+def count(connection: Connection, tenant: str, *, most: int) -> int:
+    """How many endpoints the tenant has that are not deleted, counted up to `most`."""
+    return int(connection.execute(_COUNT, {"tenant": tenant, "most": most}).scalar_one())
+
+
 _ADD_SECRET = text("""/* endpoints.add_secret */
     INSERT INTO duehook.secrets (endpoint, sealed) VALUES (:endpoint, :sealed) RETURNING seq""")
 _SECRETS = text("""/* endpoints.secrets */

@@ -92,10 +92,21 @@ def test_bytes(client: httpx.Client, path: str, cut: int, other: int) -> None:
 @FEW
 @given(
     query=st.dictionaries(
-        st.sampled_from(["limit", "cursor", "status", "resource", "event_id", "tenant", "reason"]), st.text()
+        st.sampled_from(["limit", "cursor", "status", "resource", "event_id", "endpoint_id", "tenant", "reason"]),
+        st.text(),
     )
 )
 def test_queries(client: httpx.Client, path: str, query: dict[str, str]) -> None:
     assert fine(client.get(path, params={name: value.encode("utf-8", "replace") for name, value in query.items()})), (
         query
     )
+
+
+@FEW
+@given(key=st.binary(max_size=300).map(lambda key: bytes(each for each in key if each > 0x20 and each != 0x7F)))
+def test_keys(client: httpx.Client, key: bytes) -> None:
+    headers = [(b"content-type", b"application/json"), (b"idempotency-key", key)]
+    answers = [client.post("/v1/events", content=json.dumps(GOOD["event"]), headers=headers) for _ in range(2)]
+    is_right = 1 <= len(key) <= 255 and key.isascii()
+    assert [answer.status_code < 300 for answer in answers] == [is_right] * 2, key
+    assert ("idempotency-replayed" in answers[1].headers) is is_right

@@ -22,6 +22,7 @@ from app.api import (
 from app.api.app import create_app
 from app.api.problems import KINDS
 from app.runtime import Runtime
+from app.settings import load
 from tests.contract.served import Api, served, subscribe
 from tests.contract.test_deliveries import bury
 from tests.contract.test_refusals import GOOD, is_problem
@@ -43,8 +44,8 @@ ROUTES = """
 """
 WANTED = {tuple(route.split()) for line in ROUTES.strip().splitlines() for route in line.split(" · ")}
 # Nothing of it connects: the document is made from the code alone.
-NOTHING: Any = Runtime.__new__(Runtime)
-DOCUMENT: dict[str, Any] = create_app(NOTHING).openapi()
+NOTHING: Any = None
+DOCUMENT: dict[str, Any] = create_app(Runtime(load(), NOTHING, NOTHING)).openapi()
 OPERATIONS = {
     (method.upper(), path): operation
     for path, methods in DOCUMENT["paths"].items()
@@ -125,6 +126,24 @@ def test_every_failure_has_a_kind_a_schema_and_an_example(route: tuple[str, str]
             assert content["schema"] == {"$ref": "#/components/schemas/Problem"}
             kind = KINDS[content["example"]["type"].removeprefix("/problems/")]
             assert (kind.status, kind.meaning) == (int(status), response["description"])
+
+
+@pytest.mark.parametrize("route", KEYED, ids=" ".join)
+def test_every_post_and_no_other_route_documents_its_idempotency_key(route: tuple[str, str]) -> None:
+    operation = OPERATIONS[route]
+    headers = [each["name"] for each in operation.get("parameters", ()) if each["in"] == "header"]
+    replayed = {
+        status: "Idempotency-Replayed" in each.get("headers", {}) for status, each in operation["responses"].items()
+    }
+    if route[0] == "POST":
+        assert headers == ["Idempotency-Key"]
+        assert replayed == {status: status < "3" for status in operation["responses"]}
+        assert {"409", "422", "429"} <= operation["responses"].keys()
+    else:
+        assert headers == []
+        assert not any(replayed.values())
+    assert "429" in operation["responses"]
+    assert list(operation["responses"]) == sorted(operation["responses"])
 
 
 def test_every_reference_leads_somewhere() -> None:

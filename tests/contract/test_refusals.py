@@ -385,6 +385,16 @@ LISTS = [*PATHS.values(), "/v1/deliveries", "/v1/dead-letters", "/v1/jobs"]
         ("limit=-1", "/limit"),
         ("limit=many", "/limit"),
         ("limit=", "/limit"),
+        ("limit=%2B5", "/limit"),
+        ("limit=1_0", "/limit"),
+        ("limit=5.0", "/limit"),
+        ("limit=%205", "/limit"),
+        ("limit=%D9%A5", "/limit"),
+        ("limit=" + "9" * 5000, "/limit"),
+        ("limit=5&limit=5", "/limit"),
+        ("cursor=&cursor=", "/cursor"),
+        ("status=held&status=confirmed", "/status"),
+        ("limit=5&stauts=a&stauts=b", "/stauts"),
         ("cursor=", "/cursor"),
         ("cursor=nonsense", "/cursor"),
         ("cursor=%00", "/cursor"),
@@ -398,6 +408,20 @@ LISTS = [*PATHS.values(), "/v1/deliveries", "/v1/dead-letters", "/v1/jobs"]
 )
 def test_a_query_that_is_wrong_is_422(client: httpx.Client, path: str, query: str, pointer: str) -> None:
     problem = is_problem(client.get(f"{path}?{query}"), 422, "invalid")
+    assert problem["errors"][0]["pointer"] == pointer
+
+
+@pytest.mark.parametrize(
+    ("path", "pointer"),
+    [
+        ("/v1/deliveries", "/event_id"),
+        ("/v1/deliveries", "/endpoint_id"),
+        ("/v1/dead-letters", "/endpoint_id"),
+    ],
+)
+@pytest.mark.parametrize("id", ["", "nonsense", "1", "dlv_1", "end_", "evt_", "end_0", "evt_1.", "end_1%00"])
+def test_an_id_in_a_filter_that_nothing_can_have_is_422(client: httpx.Client, path: str, pointer: str, id: str) -> None:
+    problem = is_problem(client.get(f"{path}?{pointer[1:]}={id}"), 422, "invalid")
     assert problem["errors"][0]["pointer"] == pointer
 
 

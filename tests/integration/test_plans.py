@@ -18,7 +18,9 @@ from app.domain.wakeups import Kind
 from app.ledger import (
     dead_letters,
     deliveries,
+    endpoints,
     events,
+    idempotency,
     jobs,
     listings,
     outbox,
@@ -29,6 +31,7 @@ from app.ledger import (
 )
 from app.ledger.database import connect_engine
 from app.ledger.dead_letters import FIRST, LAST, Filter
+from app.ledger.idempotency import Kept, Request
 from app.ledger.outbox import Buckets, Room
 from app.ledger.reconciliation import Terms, Walk
 from app.ledger.walking import TOP
@@ -37,7 +40,7 @@ from tests.plain import Connection, column, rows, value
 
 BIG = 10_000
 TOKEN = UUID(int=7)
-TABLES = ("reservations", "events", "deliveries", "outbox", "endpoints", "jobs")
+TABLES = ("reservations", "events", "deliveries", "outbox", "endpoints", "jobs", "kept_answers")
 ANALYZE: LiteralString = "ANALYZE duehook.dead_letters, " + ", ".join(f"duehook.{name}" for name in TABLES)
 NOTHING = timedelta()
 TYPES = {timedelta: "interval", UUID: "uuid"}  # as psycopg declares them; the rest PostgreSQL infers
@@ -77,6 +80,8 @@ def grown(postgres: Postgres, template: str) -> Iterator[Grown]:
 def grow(connection: Connection) -> None:
     numbers = f"FROM generate_series(1, {BIG}) n"
     for statement in (
+        f"""INSERT INTO duehook.kept_answers (request, tenant, body, status, answer, created_at)
+            SELECT sha256(n::text::bytea), 'acme', sha256(''), 200, '', now() - n * interval '1 min' {numbers}""",
         f"INSERT INTO duehook.endpoints (tenant, url, event_types)"
         f" SELECT 'tenant' || n, 'http://x/', '{{*}}' {numbers}",
         f"""INSERT INTO duehook.reservations (tenant, resource, expires_at)
@@ -119,6 +124,7 @@ def live(connection: Connection, number: int) -> None:
         changed = connection.execute(f"UPDATE duehook.deliveries SET {change}{of}".encode(), [*parameters, at_once])
         assert changed.rowcount == 1
     connection.execute(f"DELETE FROM duehook.deliveries{of}".encode(), [at_once])
+    value(connection, "SELECT first FROM duehook.begin_once(sha256(%s), '1 day')", [key.encode()])
     job = value(
         connection, "INSERT INTO duehook.jobs (tenant, kind, parameters) VALUES ('acme', 'x', '{}') RETURNING seq"
     )
@@ -261,6 +267,15 @@ STATEMENTS: dict[str, tuple[Callable[[Engaged], object], set[str]]] = {
         lambda c: replays.deliveries(c, some_seqs(c, "endpoints")[0], some_seqs(c, "events")),
         {"deliveries_event_endpoint_key"},
     ),
+    "idempotency.keep": (
+        lambda c: idempotency.keep(c, Request(b"1" * 32, "acme", b"b" * 32), Kept(200, b"{}")),
+        set(),
+    ),
+    "idempotency.prune": (
+        lambda c: idempotency.prune(c, most=100),
+        {"kept_answers_oldest", "kept_answers_pkey"},
+    ),
+    "endpoints.count": (lambda c: endpoints.count(c, "acme", most=100), {"endpoints_live"}),
     "events.lock_all": (lambda c: events.lock_all(c, "acme", some_seqs(c, "events")), {"events_pkey"}),
     "events.bodies": (lambda c: events.bodies(c, some_seqs(c, "events")), {"events_pkey"}),
     "events.by_key": (lambda c: events.by_key(c, "acme", ["key 1", "key 2"]), {"events_key"}),
