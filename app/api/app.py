@@ -14,6 +14,7 @@ from app.api.connections import HeadLikeGet, Unread
 from app.api.docs import page
 from app.api.openapi import describe
 from app.api.problems import KINDS, not_found
+from app.api.turns import Turns
 from app.runtime import Runtime
 
 ABOUT = """\
@@ -31,6 +32,8 @@ NO_TELEMETRY: TelemetryConfig = {
     "operation_spans": False,
     "auto_configure": False,
 }
+THREADS = 16  # requests that are answered at once, each with a connection
+CONNECTIONS = THREADS + 4  # these for what nobody waits in line for: keys, health
 
 
 def create_app(runtime: Runtime) -> FastAPI:
@@ -46,6 +49,7 @@ def create_app(runtime: Runtime) -> FastAPI:
     )
     app.state.runtime = runtime
     app.state.key_ring = KeyRing(runtime)
+    app.state.turns = Turns(THREADS)
     failures.install(app)
     app.add_middleware(HeadLikeGet)
     app.add_middleware(Unread)

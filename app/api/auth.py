@@ -1,16 +1,18 @@
 """Who calls: the API key, its tenant and its scope."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import monotonic
 from typing import Annotated
 
 from fastapi import Depends, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from starlette.concurrency import run_in_threadpool
 
 from app.api import problems
 from app.api.problems import Flaw, ProblemError, invalid
+from app.api.turns import Turns
 from app.core import keys
 from app.core.keys import EVERY_TENANT, ApiKey
 from app.domain.identity import is_tenant
@@ -18,6 +20,7 @@ from app.domain.states import KeyScope
 from app.runtime import Runtime
 
 REMEMBERED_SECONDS = 2.0
+LOOK_UPS = 2  # of keys at once
 _bearer = HTTPBearer(auto_error=False, scheme_name="key", description="An API key: `duehook keys create TENANT`.")
 
 
@@ -27,16 +30,19 @@ class Call:
 
     tenant: str
     runtime: Runtime
+    turns: Turns
 
 
 class KeyRing:
     """The keys that were used in the last seconds, so that not every request asks the database for its key.
 
     A revoked key is honoured for `REMEMBERED_SECONDS` at most. Unknown keys are never remembered: a new one works
-    at once, and strangers can't fill the memory.
+    at once, and strangers can't fill the memory. They are looked up on a few `threads` of their own: strangers can't
+    take every connection either.
     """
 
     def __init__(self, runtime: Runtime) -> None:
+        self.threads = ThreadPoolExecutor(LOOK_UPS, "key")
         self._runtime = runtime
         self._known: dict[str, tuple[float, ApiKey]] = {}
 
@@ -66,7 +72,8 @@ def _needs(*scopes: KeyScope) -> Callable[..., Awaitable[Call]]:
         key = await _key(ring, credentials.credentials if credentials else "")
         if key.scope not in scopes:
             raise ProblemError(problems.WRONG_SCOPE, f"a {key.scope} key can't do that, it takes an operator's")
-        return Call(_tenant(key, tenant), request.app.state.runtime)
+        state = request.app.state
+        return Call(_tenant(key, tenant), state.runtime, state.turns)
 
     return call
 
@@ -74,7 +81,7 @@ def _needs(*scopes: KeyScope) -> Callable[..., Awaitable[Call]]:
 async def _key(ring: KeyRing, secret: str) -> ApiKey:
     found = ring.recall(secret)
     if found is None and keys.looks_right(secret):
-        found = await run_in_threadpool(ring.look_up, secret)
+        found = await asyncio.get_running_loop().run_in_executor(ring.threads, ring.look_up, secret)
     if found is None:
         sentence = "this key is unknown or revoked" if secret else "this needs an API key"
         raise ProblemError(problems.NO_KEY, sentence, headers={"WWW-Authenticate": "Bearer"})
