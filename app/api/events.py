@@ -54,9 +54,9 @@ def post(call: Producer, body: OneOrMany) -> Response:
     most_data = call.runtime.settings.max_event_bytes
     sent = parse_one_or_many(NewEvent, body, most=MOST, most_data=most_data)
     if isinstance(sent, list):
-        return answer({"data": [accepted_view(each.event) for each in _accept(call, sent, "/{}")]}, 202)
+        return answer({"data": [accepted_view(each) for each in _accept(call, sent, "/{}")]}, 202)
     (accepted,) = _accept(call, [sent], "")
-    return answer(accepted_view(accepted.event), 202 if accepted.made else 200)
+    return answer(accepted_view(accepted), 202 if accepted.made else 200)
 
 
 def _accept(call: Call, sent: Sequence[Sent[NewEvent]], pointer: str) -> list[Accepted]:
