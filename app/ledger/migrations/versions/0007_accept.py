@@ -2,8 +2,8 @@
 
 from app.ledger.migrations import run
 
-revision = "0008"
-down_revision = "0004"
+revision = "0007"
+down_revision = "0005"
 
 
 def upgrade() -> None:
