@@ -20,7 +20,7 @@ class Service:
     def __init__(self, home: Path, services: LocalServices) -> None:
         self.key = secrets.token_hex(32)
         self._home = home
-        environment = _environment(home, services, self.key)
+        environment = environment_of(home, services, self.key)
         self._children = [
             Child(role, place, home=home, environment=environment) for role in _roles() for place in range(role.count)
         ]
@@ -58,7 +58,8 @@ def _roles() -> list[Role]:
     ]
 
 
-def _environment(home: Path, services: LocalServices, key: str) -> Mapping[str, str]:
+def environment_of(home: Path, services: LocalServices, key: str) -> Mapping[str, str]:
+    """The variables of a process that is measured: nothing of the user's own settings."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "PG"))}
     return {
         **ours,

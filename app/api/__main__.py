@@ -1,14 +1,14 @@
 """`duehook api`: serves the HTTP API until it is told to stop."""
 
+from app.api.app import CONNECTIONS
 from app.api.server import serve
 from app.process import begin_with_ledger, end
 from app.settings import SettingsError
 
-POOL_SIZE = 20  # handlers that hold a transaction at once; more wait for one
 # Seconds to wait for a lock or a connection, then 503: those who want one locked row must not hold every connection.
 PATIENCE = 2.0
 
-runtime = begin_with_ledger("api", pool_size=POOL_SIZE, patience=PATIENCE)
+runtime = begin_with_ledger("api", pool_size=CONNECTIONS, patience=PATIENCE)
 try:
     serve(runtime, runtime.settings.api_host, runtime.settings.api_port)
 except SettingsError as error:

@@ -15,6 +15,7 @@ from app.api.docs import page
 from app.api.limits import Limits
 from app.api.openapi import describe
 from app.api.problems import KINDS, not_found
+from app.api.turns import Turns
 from app.runtime import Runtime
 
 ABOUT = """\
@@ -32,6 +33,8 @@ NO_TELEMETRY: TelemetryConfig = {
     "operation_spans": False,
     "auto_configure": False,
 }
+THREADS = 16  # requests that are answered at once, each with a connection
+CONNECTIONS = THREADS + 4  # these for what nobody waits in line for: keys, health
 
 
 def create_app(runtime: Runtime) -> FastAPI:
@@ -48,6 +51,7 @@ def create_app(runtime: Runtime) -> FastAPI:
     app.state.runtime = runtime
     app.state.key_ring = KeyRing(runtime)
     app.state.limits = Limits(runtime.settings)
+    app.state.turns = Turns(THREADS)
     failures.install(app)
     app.add_middleware(HeadLikeGet)
     app.add_middleware(Unread)

@@ -1,17 +1,19 @@
 """Who calls: the API key, its tenant and its scope."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Annotated
 
 from fastapi import Depends, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from starlette.concurrency import run_in_threadpool
 
 from app.api import problems
 from app.api.limits import Limits
 from app.api.problems import Flaw, ProblemError, invalid
+from app.api.turns import Turns
 from app.core import keys
 from app.core.keys import EVERY_TENANT, ApiKey
 from app.domain.identity import is_tenant
@@ -19,6 +21,7 @@ from app.domain.states import KeyScope
 from app.runtime import Runtime
 
 REMEMBERED_SECONDS = 2.0
+LOOK_UPS = 2  # of keys at once
 _bearer = HTTPBearer(auto_error=False, scheme_name="key", description="An API key: `duehook keys create TENANT`.")
 
 
@@ -28,6 +31,7 @@ class Call:
 
     tenant: str
     runtime: Runtime
+    turns: Turns
     limits: Limits
     request: Request = field(repr=False)
 
@@ -36,10 +40,12 @@ class KeyRing:
     """The keys that were used in the last seconds, so that not every request asks the database for its key.
 
     A revoked key is honoured for `REMEMBERED_SECONDS` at most. Unknown keys are never remembered: a new one works
-    at once, and strangers can't fill the memory.
+    at once, and strangers can't fill the memory. They are looked up on a few `threads` of their own: strangers can't
+    take every connection either.
     """
 
     def __init__(self, runtime: Runtime) -> None:
+        self.threads = ThreadPoolExecutor(LOOK_UPS, "key")
         self._runtime = runtime
         self._known: dict[str, tuple[float, ApiKey]] = {}
 
@@ -70,9 +76,10 @@ def _needs(*scopes: KeyScope) -> Callable[..., Awaitable[Call]]:
         if key.scope not in scopes:
             raise ProblemError(problems.WRONG_SCOPE, f"a {key.scope} key can't do that, it takes an operator's")
         _refuse_twice(request)
-        whose, limits = _tenant(key, tenant), request.app.state.limits
-        limits.take_request(whose)
-        return Call(whose, request.app.state.runtime, limits, request)
+        state = request.app.state
+        whose = _tenant(key, tenant)
+        state.limits.take_request(whose)
+        return Call(whose, state.runtime, state.turns, state.limits, request)
 
     return call
 
@@ -80,7 +87,7 @@ def _needs(*scopes: KeyScope) -> Callable[..., Awaitable[Call]]:
 async def _key(ring: KeyRing, secret: str) -> ApiKey:
     found = ring.recall(secret)
     if found is None and keys.looks_right(secret):
-        found = await run_in_threadpool(ring.look_up, secret)
+        found = await asyncio.get_running_loop().run_in_executor(ring.threads, ring.look_up, secret)
     if found is None:
         sentence = "this key is unknown or revoked" if secret else "this needs an API key"
         raise ProblemError(problems.NO_KEY, sentence, headers={"WWW-Authenticate": "Bearer"})

@@ -29,6 +29,7 @@ from app.api.openapi import answers, takes
 from app.api.paging import cursor, place
 from app.api.problems import BODY, CONFLICT, NOT_FOUND
 from app.api.reading import Nothing, Small
+from app.api.turns import InTurn
 from app.core import redrives as core
 from app.core.reservations import Refused
 from app.domain.identity import number
@@ -37,7 +38,7 @@ from app.ledger import by_hand, dead_letters
 from app.ledger.by_hand import Delivery
 from app.ledger.dead_letters import LAST, Place
 
-router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
+router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"], route_class=InTurn)
 NOUN = "dead letter"
 EXAMPLE = {"filter": {"reason": "attempts_exhausted"}, "rate_per_second": 50, "dry_run": True}
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)

@@ -16,6 +16,7 @@ from app.api.openapi import answers
 from app.api.paging import Listing, Plain, cursor, place
 from app.api.problems import BODY, CONFLICT, NOT_FOUND, not_found
 from app.api.reading import Nothing
+from app.api.turns import InTurn
 from app.core import by_hand as core
 from app.core.reservations import Refused
 from app.domain.identity import number
@@ -24,7 +25,7 @@ from app.ledger import by_hand, endpoints, events, listings
 from app.ledger.by_hand import Delivery
 from app.ledger.listings import NEWEST, Place
 
-router = APIRouter(tags=["deliveries"])
+router = APIRouter(tags=["deliveries"], route_class=InTurn)
 NOBODY = 0  # a number that no row has
 MOST_ATTEMPTS = 100  # of one delivery that an answer shows, the last ones
 

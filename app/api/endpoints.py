@@ -29,6 +29,7 @@ from app.api.openapi import answers, takes
 from app.api.paging import Plain, answer_page, place
 from app.api.problems import BODY, CONFLICT, NOT_FOUND, Flaw, invalid
 from app.api.reading import Nothing, Small, SmallOrNone
+from app.api.turns import InTurn
 from app.core import endpoints as core
 from app.core import vetting
 from app.core.endpoints import Rotated, Wanted
@@ -37,7 +38,7 @@ from app.domain.identity import number
 from app.ledger import endpoints, listings, paces
 from app.ledger.endpoints import Endpoint
 
-router = APIRouter(prefix="/v1/endpoints", tags=["endpoints"])
+router = APIRouter(prefix="/v1/endpoints", tags=["endpoints"], route_class=InTurn)
 Thing = TypeVar("Thing")
 EXAMPLE = {"url": "https://shop.example/hooks", "event_types": ["order.*", "reservation.expired"]}
 NO_STORE = {"Cache-Control": "no-store"}

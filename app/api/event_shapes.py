@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field, model_validator
 from app.api.answers import Json, write
 from app.api.bodies import Body
 from app.api.fields import TEN_YEARS, EventType, Name, Time
+from app.core.events import Accepted
 from app.ledger.events import Event
 
 
@@ -65,7 +66,7 @@ class CancelledView(BaseModel):
     finished: int
 
 
-def accepted_view(event: Event) -> dict[str, Any]:
+def accepted_view(event: Accepted | Event) -> dict[str, Any]:
     """An event as its producer is answered."""
     return {
         "id": event.id,

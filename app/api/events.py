@@ -27,13 +27,14 @@ from app.api.openapi import answers, takes_one_or_many
 from app.api.paging import Plain, answer_page, place
 from app.api.problems import BODY, CONFLICT, NOT_FOUND, Flaw, conflict, invalid
 from app.api.reading import Nothing, OneOrMany
+from app.api.turns import InTurn
 from app.core import events as core
 from app.core.events import Accepted, KeyTaken
 from app.domain.identity import number
 from app.ledger import events, listings, service
 from app.ledger.deliveries import Cancelled
 
-router = APIRouter(prefix="/v1/events", tags=["events"])
+router = APIRouter(prefix="/v1/events", tags=["events"], route_class=InTurn)
 MOST = 1000
 LONGEST_WAIT = timedelta(days=3653)
 
@@ -76,11 +77,11 @@ def _accept(
 
 
 def _show_all(accepted: Sequence[Accepted]) -> Answer:
-    return answer({"data": [accepted_view(each.event) for each in accepted]}, 202)
+    return answer({"data": [accepted_view(each) for each in accepted]}, 202)
 
 
 def _show_one(accepted: Accepted) -> Answer:
-    return answer(accepted_view(accepted.event), 202 if accepted.made else 200)
+    return answer(accepted_view(accepted), 202 if accepted.made else 200)
 
 
 def _asked(sent: Sent[NewEvent]) -> events.NewEvent:

@@ -12,11 +12,12 @@ from app.api.openapi import answers
 from app.api.paging import Plain, answer_page, place
 from app.api.problems import BODY, CONFLICT, NOT_FOUND
 from app.api.reading import Nothing
+from app.api.turns import InTurn
 from app.core import jobs as core
 from app.domain.identity import number
 from app.ledger import jobs, listings
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=InTurn)
 
 
 @router.get("", response_model=Jobs, responses=answers())

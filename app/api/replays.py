@@ -14,11 +14,12 @@ from app.api.openapi import answers, takes
 from app.api.problems import BODY, CONFLICT, NOT_FOUND
 from app.api.reading import Nothing, Small
 from app.api.replay_shapes import Replay
+from app.api.turns import InTurn
 from app.core import pings, replays
 from app.domain.identity import number
 from app.domain.states import DeliveryStatus
 
-router = APIRouter(prefix="/v1/endpoints", tags=["endpoints"])
+router = APIRouter(prefix="/v1/endpoints", tags=["endpoints"], route_class=InTurn)
 EXAMPLE = {"since": "2030-01-31T12:00:00Z", "until": "2030-01-31T18:00:00Z", "status": ["dead", "cancelled"]}
 
 

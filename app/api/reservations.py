@@ -17,13 +17,14 @@ from app.api.paging import answer_page, place
 from app.api.problems import BODY, CONFLICT, NOT_FOUND, ProblemError, conflict
 from app.api.reading import Nothing, WithData
 from app.api.reservation_shapes import Filter, NewReservation, Reservations, ReservationView, show, view
+from app.api.turns import InTurn
 from app.core import reservations as core
 from app.core.reservations import Hold, Refused
 from app.domain.identity import is_reservation_id
 from app.ledger import listings, reservations
 from app.ledger.reservations import Reservation
 
-router = APIRouter(prefix="/v1/reservations", tags=["reservations"])
+router = APIRouter(prefix="/v1/reservations", tags=["reservations"], route_class=InTurn)
 
 
 EXAMPLE = {"id": "rsv_8f31", "resource": "seat-14C", "hold_seconds": 600, "data": {"cart": 7}}

@@ -1,4 +1,4 @@
-"""`duehook bench`, `duehook bench recovery` and `duehook bench isolation`."""
+"""`duehook bench` and its commands."""
 
 from pathlib import Path
 from typing import Annotated
@@ -69,3 +69,17 @@ def isolation(
     from bench.isolation.plan import QUICK, Plan
 
     run(QUICK if quick else Plan(rounds=rounds, seconds=seconds, parked=parked), json=json)
+
+
+@app.command(epilog="Example: duehook bench accept --rounds 5 --json accept.json")
+def accept(
+    rounds: Annotated[int, typer.Option(min=1, help="Figures are medians of these.")] = 3,
+    seconds: Annotated[float, typer.Option(min=1, max=120, help="That each measure of a round takes.")] = 8.0,
+    quick: Annotated[bool, typer.Option("--quick", help="A few of everything, to see that it works.")] = False,
+    json: Figures = None,
+) -> None:
+    """Measure how fast the API takes events, and what a flood of one tenant costs the others."""
+    from bench.accept.main import run
+    from bench.accept.plan import QUICK, Plan
+
+    run(QUICK if quick else Plan(rounds=rounds, seconds=seconds), json=json)

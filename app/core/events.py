@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import Connection, Engine
 
@@ -9,14 +10,19 @@ from app.core.sets import Looked, look, settled
 from app.domain.wakeups import Answer
 from app.ledger import deliveries, events
 from app.ledger.deliveries import Cancelled
-from app.ledger.events import Event, NewEvent
+from app.ledger.events import Event, Made, NewEvent
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The event; `made` is false when the same request had made it before."""
+    """The event as it is now; `made` is false when the same request had made it before."""
 
-    event: Event
+    id: str
+    type: str
+    key: str | None
+    created_at: datetime
+    due_at: datetime
+    deliveries: int
     made: bool
 
 
@@ -31,20 +37,23 @@ class KeyTaken:
 def accept(connection: Connection, tenant: str, asked: Sequence[NewEvent]) -> list[Accepted] | KeyTaken:
     """Store events in order with their deliveries, all or none: on `KeyTaken` the caller must roll back."""
     made = events.insert(connection, tenant, asked)
-    stored = events.load(connection, list(made.values()))
     keys = [event.key for position, event in enumerate(asked) if position not in made and event.key is not None]
     existing = events.by_key(connection, tenant, keys) if keys else {}
     accepted = []
     for position, wanted in enumerate(asked):
         if position in made:
-            accepted.append(Accepted(stored[made[position]], made=True))
+            accepted.append(_accepted(wanted, made[position], made=True))
             continue
         assert wanted.key is not None
         event = existing[wanted.key]
         if (event.type, event.data, event.request) != (wanted.type, wanted.data, wanted.request):
             return KeyTaken(position, event)
-        accepted.append(Accepted(event, made=False))
+        accepted.append(_accepted(wanted, event, made=False))
     return accepted
+
+
+def _accepted(wanted: NewEvent, event: Made | Event, *, made: bool) -> Accepted:
+    return Accepted(event.id, wanted.type, wanted.key, event.created_at, event.due_at, event.deliveries, made)
 
 
 def fan_out(engine: Engine, seqs: Sequence[int]) -> Looked:

@@ -40,26 +40,25 @@ class Event:
 _COLUMNS = """seq, id, type, key, data::text AS data, request, due_at, created_at, fanned_out_at, cancelled_at,
     (SELECT count(*) FROM duehook.deliveries d WHERE d.event = e.seq) AS deliveries"""
 
-# Inserted in order of key, so that two batches with the same keys queue instead of deadlocking; the position in
-# the request travels along.
 _INSERT = text("""/* events.insert */
-    WITH asked AS MATERIALIZED (
-        SELECT duehook.next_id() AS seq, a.* FROM unnest(
-            CAST(:types AS text[]), CAST(:keys AS text[]), CAST(:datas AS text[]), CAST(:dues AS timestamptz[]),
-            CAST(:delays AS double precision[]), CAST(:requests AS text[])
-        ) WITH ORDINALITY AS a(type, key, data, due_at, delay, request, position)),
-    made AS (
-        INSERT INTO duehook.events (seq, tenant, type, key, data, due_at, request)
-        SELECT seq, :tenant, type, key, CAST(data AS json),
-               coalesce(due_at, duehook.now() + make_interval(secs => coalesce(delay, 0))), request
-          FROM asked ORDER BY key, position
-        ON CONFLICT (tenant, origin, key) WHERE key IS NOT NULL DO NOTHING
-        RETURNING seq)
-    SELECT a.position - 1 AS position, a.seq FROM asked a JOIN made USING (seq)""")
+    SELECT place, seq, id, created_at, due_at, deliveries FROM duehook.accept_events(
+        :tenant, CAST(:types AS text[]), CAST(:keys AS text[]), CAST(:datas AS text[]), CAST(:dues AS timestamptz[]),
+        CAST(:delays AS double precision[]), CAST(:requests AS text[]))""")
 
 
-def insert(connection: Connection, tenant: str, events: Sequence[NewEvent]) -> dict[int, int]:
-    """Insert a tenant's events with their deliveries; returns position -> seq of those that are new.
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A new event, and how many deliveries it has."""
+
+    seq: int
+    id: str
+    created_at: datetime
+    due_at: datetime
+    deliveries: int
+
+
+def insert(connection: Connection, tenant: str, events: Sequence[NewEvent]) -> dict[int, Made]:
+    """Insert a tenant's events with their deliveries; returns those that are new by their place among `events`.
 
     The others have a key that exists. Waits for a transaction that is inserting one of the keys just now.
     """
@@ -72,7 +71,7 @@ def insert(connection: Connection, tenant: str, events: Sequence[NewEvent]) -> d
         "delays": [event.delay_seconds for event in events],
         "requests": [event.request for event in events],
     }
-    return {row.position: row.seq for row in connection.execute(_INSERT, parameters)}
+    return {place: Made(*rest) for place, *rest in connection.execute(_INSERT, parameters)}
 
 
 _LOAD = text(f"/* events.load */ SELECT {_COLUMNS} FROM duehook.events e WHERE seq = ANY (CAST(:seqs AS bigint[]))")

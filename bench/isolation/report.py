@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from bench.goal import Goal
 from bench.isolation.parked import Parked
 from bench.isolation.plan import Plan
 from bench.isolation.run import Run
 from bench.machine import Machine
-from bench.recovery.report import Goal
 from bench.spread import Spread
 
 RATIO = 1.2

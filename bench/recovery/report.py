@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from bench.expiry import Expiry
+from bench.goal import Goal
 from bench.machine import Machine
 from bench.recovery.effects import Faults
 from bench.recovery.plan import Plan
@@ -71,21 +72,6 @@ class Moment:
     reservations_left: int
     deliveries_left: int
     sample: Sample
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """A figure that should be at least, or at most, some other."""
-
-    what: str
-    value: float
-    bound: float
-    at_least: bool = False
-
-    @property
-    def met(self) -> bool:
-        """Whether it is."""
-        return self.value >= self.bound if self.at_least else self.value <= self.bound
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import uvicorn
 
+from app.api.app import CONNECTIONS
 from app.api.server import configure
 from app.core import keys
 from app.domain.states import KeyScope
@@ -44,7 +45,7 @@ class Api:
 def served(database_url: str, **settings: Any) -> Iterator[Api]:
     """The API of this database on a port of its own."""
     given = {"database_url": database_url, "secrets_key": SECRETS_KEY, "allowed_networks": "127.0.0.0/8", **settings}
-    runtime = open_runtime(load(**given), application_name="test-api", pool_size=8)
+    runtime = open_runtime(load(**given), application_name="test-api", pool_size=CONNECTIONS)
     server = uvicorn.Server(configure(runtime, "127.0.0.1", 0))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

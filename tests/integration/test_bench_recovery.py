@@ -15,6 +15,7 @@ from app.cli.main import main
 from app.domain.signing_keys import hmac_secret
 from app.ledger import endpoints
 from bench.expiry import End, Expiry
+from bench.goal import Goal
 from bench.machine import Machine
 from bench.paced import Paced
 from bench.receiver import Arrival
@@ -23,7 +24,7 @@ from bench.recovery.cohort import fill
 from bench.recovery.effects import Faults, faults
 from bench.recovery.main import NO_PLOT
 from bench.recovery.plan import QUICK, Plan
-from bench.recovery.report import Drain, Goal, Lags, Moment, Report, Use
+from bench.recovery.report import Drain, Lags, Moment, Report, Use
 from bench.recovery.watch import Sample
 from bench.spread import Spread
 from bench.throughput import Throughput

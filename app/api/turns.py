@@ -1,0 +1,100 @@
+"""Tenants take turns: how long one waits for an answer depends little on how much another asks."""
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, wraps
+from typing import Any, Protocol, TypeVar
+
+from fastapi.routing import APIRoute
+
+T = TypeVar("T")
+
+
+class Turns:
+    """The threads on which requests are answered, and who gets the next that is free.
+
+    Tenants that wait are served in turn, one request each, and none holds more than a quarter of the threads: first
+    come, first served would make everybody wait behind whatever one tenant has posted at once, and behind its locks.
+    Belongs to one event loop.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, "answer")
+        self._share = max(1, threads // 4)
+        self._free = threads
+        self._held: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    async def run(self, tenant: str, work: Callable[[], T]) -> T:
+        """What `work` returns, once it was this request's turn."""
+        if self._free and self._held[tenant] < self._share:
+            self._take(tenant)
+        else:
+            await self._wait(tenant)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        finally:
+            self._give_back(tenant)
+
+    async def _wait(self, tenant: str) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(tenant, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # given, and nobody is left to use it
+                self._give_back(tenant)
+            raise
+
+    def _take(self, tenant: str) -> None:
+        self._free -= 1
+        self._held[tenant] += 1
+
+    def _give_back(self, tenant: str) -> None:
+        self._free += 1
+        self._held[tenant] -= 1
+        if not self._held[tenant]:
+            del self._held[tenant]
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        """Whoever has waited since its last turn for longest and may hold one more."""
+        for tenant, turns in list(self._waiting.items()):
+            while turns and turns[0].done():
+                turns.popleft()  # cancelled
+            if turns and self._held[tenant] < self._share:
+                self._waiting.move_to_end(tenant)
+                self._take(tenant)
+                turns.popleft().set_result(None)
+                return
+            if not turns:
+                del self._waiting[tenant]
+
+
+class Caller(Protocol):
+    """Whose turn it is, and at what."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def turns(self) -> Turns: ...
+
+
+class InTurn(APIRoute):
+    """A route whose endpoint has a `call`, and is answered when it is the turn of the tenant who calls."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, in_turn(endpoint), **options)
+
+
+def in_turn(endpoint: Callable[..., T]) -> Callable[..., Coroutine[Any, Any, T]]:
+    """`endpoint`, answered on a thread when it is its turn. Its body has been read by then: nobody waits for that."""
+
+    @wraps(endpoint)
+    async def waiting(**given: Any) -> T:
+        caller: Caller = given["call"]
+        return await caller.turns.run(caller.tenant, partial(endpoint, **given))
+
+    return waiting
