@@ -15,7 +15,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all verifiers quick lint format clean
+.PHONY: help demo test test-all verifiers examples quick lint format clean
 
 help: ## shows this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -26,7 +26,7 @@ demo: $(READY) ## runs the main job on real processes and prints what happened
 test: lint ## lint, then the whole test suite (ARGS="-k name" picks)
 	@$(PYTEST)
 
-test-all: verifiers test ## the same, and what needs Node.js: the published verifiers of npm, and svix's
+test-all: verifiers examples test ## the same, and what needs Node.js: examples, the verifiers of npm, and svix's
 
 verifiers: $(READY) ## installs those verifiers
 	@command -v npm >/dev/null || { echo "npm is missing, run: apt-get install nodejs npm" >&2; exit 1; }
@@ -34,6 +34,12 @@ verifiers: $(READY) ## installs those verifiers
 	@mkdir -p $(VERIFIERS)
 	@cp tests/contract/verifiers/package*.json $(VERIFIERS)
 	@npm ci --prefix $(VERIFIERS) --ignore-scripts --no-audit --no-fund --loglevel=error
+
+examples: ## installs what the examples in Node.js need
+	@command -v npm >/dev/null || { echo "npm is missing, run: apt-get install nodejs npm" >&2; exit 1; }
+	@for lock in examples/*/package-lock.json; do \
+	  npm ci --prefix "$${lock%/*}" --ignore-scripts --no-audit --no-fund --loglevel=error || exit 1; \
+	done
 
 quick: $(READY) ## the tests that take no more than moments
 	@$(PYTEST) -m "not slow"
@@ -49,7 +55,7 @@ format: $(READY) ## brings the code into the house's format
 	@$(BIN)/ruff format
 
 clean: ## removes .venv and caches; the services' own .duehook stays
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache $(VERIFIERS) *.egg-info
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache $(VERIFIERS) examples/*/node_modules *.egg-info
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # Written last: without it a .venv is half made, by a run that was interrupted, and is made anew.

@@ -1,0 +1,76 @@
+"""What is around the receivers: their receipts' age, what they need, what they bring."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from app.local.postgres import Postgres
+from app.receiver import create_table
+from tests.plain import column
+from tests.processes import ROOT
+from tests.receiving.programs import EXAMPLES, node
+
+LOCKS = sorted(EXAMPLES.glob("*/package-lock.json"))
+
+
+@pytest.fixture
+def shop_url(postgres: Postgres) -> Iterator[str]:
+    """An empty database."""
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE pruned")
+        yield postgres.url_of("pruned")
+        connection.execute("DROP DATABASE pruned WITH (FORCE)")
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    done = subprocess.run(
+        command, env={"PYTHONPATH": str(ROOT), **environment}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_example_in_python_deletes_receipts_by_age(shop_url: str) -> None:
+    with psycopg.connect(shop_url, autocommit=True) as connection:
+        create_table(connection)
+        connection.execute("""INSERT INTO duehook_receipts (webhook_id, received_at)
+            SELECT 'evt_' || days, extract(epoch FROM now() - days * interval '1 day') FROM generate_series(0, 1300) days""")
+        program = EXAMPLES / "python-receiver" / "prune.py"
+        assert run(sys.executable, program, DATABASE_URL=shop_url) == "1271 receipts deleted"
+        assert len(column(connection, "SELECT 1 FROM duehook_receipts")) == 30
+        assert run(sys.executable, program, DATABASE_URL=shop_url) == "0 receipts deleted"
+
+
+def test_the_example_in_node_deletes_receipts_by_age(shop_url: str) -> None:
+    program = EXAMPLES / "node-receiver" / "src" / "prune.js"
+    with psycopg.connect(shop_url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE duehook_receipts (webhook_id text PRIMARY KEY, received_at timestamptz)")
+        connection.execute("""INSERT INTO duehook_receipts (webhook_id, received_at)
+            SELECT 'evt_' || days, now() - days * interval '1 day' FROM generate_series(0, 1300) days""")
+        assert run(node(), program, DATABASE_URL=shop_url) == "1271 receipts deleted"
+        assert len(column(connection, "SELECT 1 FROM duehook_receipts")) == 30
+        assert run(node(), program, DATABASE_URL=shop_url) == "0 receipts deleted"
+
+
+def test_app_receiver_needs_cryptography_and_nothing_else_that_is_installed() -> None:
+    """As docs/receivers.md says: it can be installed without the rest of the service."""
+    program = """
+import sys
+before = set(sys.modules)
+import app.receiver
+print(*{name.partition(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names))
+"""
+    assert set(run(sys.executable, "-c", program).split()) == {"app", "cryptography", "_cffi_backend", "_openssl"}
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.parent.name)
+def test_npm_packages_are_named_exactly_and_by_no_address(lock: Path) -> None:
+    package = json.loads(lock.with_name("package.json").read_text())
+    assert all(version[0].isdigit() for version in package["dependencies"].values())
+    assert "://" not in lock.read_text()
+    assert all("integrity" in each for name, each in json.loads(lock.read_text())["packages"].items() if name)
