@@ -484,6 +484,12 @@ def test_a_secret_that_is_none_is_the_receivers_mistake_and_not_the_senders(secr
         verify(*an_event(), secrets)
 
 
+@pytest.mark.parametrize("body", ["{}", {"type": "order.placed"}, None, bytearray(b"{}")])
+def test_a_body_that_is_not_bytes_is_the_receivers_mistake_and_not_the_senders(body: Any) -> None:
+    with pytest.raises(TypeError, match="bytes as they came, not"):
+        verify(an_event()[0], body, SECRET)
+
+
 @pytest.mark.parametrize("name", ["", "a b", "a;drop table effects", "a.b.c", "1a", 'a"b', "naïve"])
 def test_a_table_name_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(ValueError):

@@ -108,8 +108,12 @@ class Shop:
 
     def cut(self) -> None:
         """End every connection of the receiver to its database."""
-        query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> %s"
-        self.admin.execute(query, [self.tenant, self._database.info.backend_pid])
+        self.admin.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) pid", [self.backends()])
+
+    def backends(self) -> list[int]:
+        """Of the receiver's connections to its database."""
+        query = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND pid <> %s"
+        return column(self.admin, query, [self.tenant, self._database.info.backend_pid])
 
     def waiting(self) -> list[int]:
         """The receiver's backends that wait for a lock."""

@@ -35,26 +35,23 @@ def run(*command: str | Path, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_the_example_in_python_deletes_receipts_by_age(shop_url: str) -> None:
+PRUNING = {
+    "python-receiver": lambda: (sys.executable, EXAMPLES / "python-receiver" / "prune.py"),
+    "node-receiver": lambda: (node(), EXAMPLES / "node-receiver" / "src" / "prune.js"),
+}
+
+
+@pytest.mark.parametrize("example", PRUNING)
+def test_an_example_deletes_receipts_by_age(example: str, shop_url: str) -> None:
+    command = PRUNING[example]()
     with psycopg.connect(shop_url, autocommit=True) as connection:
         create_table(connection)
         connection.execute("""INSERT INTO duehook_receipts (webhook_id, received_at)
-            SELECT 'evt_' || days, extract(epoch FROM now() - days * interval '1 day') FROM generate_series(0, 1300) days""")
-        program = EXAMPLES / "python-receiver" / "prune.py"
-        assert run(sys.executable, program, DATABASE_URL=shop_url) == "1271 receipts deleted"
+            SELECT 'evt_' || days, extract(epoch FROM now() - days * interval '1 day')
+              FROM generate_series(0, 1300) days""")
+        assert run(*command, DATABASE_URL=shop_url) == "1271 receipts deleted"
         assert len(column(connection, "SELECT 1 FROM duehook_receipts")) == 30
-        assert run(sys.executable, program, DATABASE_URL=shop_url) == "0 receipts deleted"
-
-
-def test_the_example_in_node_deletes_receipts_by_age(shop_url: str) -> None:
-    program = EXAMPLES / "node-receiver" / "src" / "prune.js"
-    with psycopg.connect(shop_url, autocommit=True) as connection:
-        connection.execute("CREATE TABLE duehook_receipts (webhook_id text PRIMARY KEY, received_at timestamptz)")
-        connection.execute("""INSERT INTO duehook_receipts (webhook_id, received_at)
-            SELECT 'evt_' || days, now() - days * interval '1 day' FROM generate_series(0, 1300) days""")
-        assert run(node(), program, DATABASE_URL=shop_url) == "1271 receipts deleted"
-        assert len(column(connection, "SELECT 1 FROM duehook_receipts")) == 30
-        assert run(node(), program, DATABASE_URL=shop_url) == "0 receipts deleted"
+        assert run(*command, DATABASE_URL=shop_url) == "0 receipts deleted"
 
 
 def test_app_receiver_needs_cryptography_and_nothing_else_that_is_installed() -> None:

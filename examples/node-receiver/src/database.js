@@ -19,12 +19,13 @@ function report(error) {
 
 /** A repeat changes nothing, and two at once do not get in each other's way. */
 export async function createTables() {
-  // No unique key on order_key: an order that ships twice has to show.
+  // The receipts are as app.receiver makes them, so either may go on with what the other has received. No unique key on
+  // order_key: an order that ships twice has to show.
   await pool.query(`
     BEGIN;
     SELECT pg_advisory_xact_lock(hashtext('create tables'));
     CREATE TABLE IF NOT EXISTS duehook_receipts (
-      webhook_id text PRIMARY KEY, received_at timestamptz NOT NULL DEFAULT now(), outcome jsonb);
+      webhook_id text PRIMARY KEY, received_at double precision NOT NULL, outcome text);
     CREATE INDEX IF NOT EXISTS duehook_receipts_age ON duehook_receipts (received_at);
     CREATE TABLE IF NOT EXISTS shipments (id bigserial PRIMARY KEY, order_key text NOT NULL);
     COMMIT`);

@@ -4,7 +4,7 @@ import { pool } from "./database.js";
 
 const PRUNE = `
   DELETE FROM duehook_receipts WHERE webhook_id IN (
-    SELECT webhook_id FROM duehook_receipts WHERE received_at < now() - interval '30 days'
+    SELECT webhook_id FROM duehook_receipts WHERE received_at < extract(epoch FROM now() - interval '30 days')
      ORDER BY received_at LIMIT 1000)`;
 
 let deleted = 0;

@@ -1,6 +1,8 @@
 // An event's effect and the proof that it happened, in one transaction.
 
-const RESERVE = "INSERT INTO duehook_receipts (webhook_id) VALUES ($1) ON CONFLICT DO NOTHING";
+const RESERVE = `
+  INSERT INTO duehook_receipts (webhook_id, received_at) VALUES ($1, extract(epoch FROM clock_timestamp()))
+  ON CONFLICT DO NOTHING`;
 const FIRST = "SELECT outcome FROM duehook_receipts WHERE webhook_id = $1";
 const KEEP = "UPDATE duehook_receipts SET outcome = $2 WHERE webhook_id = $1";
 
@@ -35,5 +37,5 @@ async function applyOnce(client, event, apply) {
 async function firstOutcome(client, id) {
   const { rows } = await client.query(FIRST, [id]);
   if (rows.length === 0) throw new Error("the receipt was pruned at this very moment: let the event come again");
-  return rows[0].outcome;
+  return JSON.parse(rows[0].outcome);
 }
