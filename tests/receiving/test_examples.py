@@ -27,9 +27,15 @@ def shop_url(postgres: Postgres) -> Iterator[str]:
         connection.execute("DROP DATABASE pruned WITH (FORCE)")
 
 
-def run(*command: str | Path, **environment: str) -> str:
+def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
     done = subprocess.run(
-        command, env={"PYTHONPATH": str(ROOT), **environment}, capture_output=True, text=True, timeout=60, check=False
+        command,
+        env={"PYTHONPATH": str(ROOT), **environment},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -52,6 +58,29 @@ def test_an_example_deletes_receipts_by_age(example: str, shop_url: str) -> None
         assert run(*command, DATABASE_URL=shop_url) == "1271 receipts deleted"
         assert len(column(connection, "SELECT 1 FROM duehook_receipts")) == 30
         assert run(*command, DATABASE_URL=shop_url) == "0 receipts deleted"
+
+
+CUT_WHILE_APPLYING = """
+import { createTables, pool } from "./src/database.js";
+import { receive } from "./src/receipts.js";
+
+const slow = async (client) => {
+  await pool.query("SELECT pg_terminate_backend($1)", [client.processID]);
+  await new Promise((resolve) => client.once("end", resolve));
+};
+await createTables();
+const failed = await receive(pool, { id: "evt_1" }, slow).catch(() => "failed");
+const { rowCount } = await pool.query("SELECT 1 FROM duehook_receipts");
+console.log(failed, rowCount);
+await pool.end();
+"""
+
+
+def test_the_example_in_node_survives_a_connection_that_is_cut_while_its_effect_does_something_else(
+    shop_url: str,
+) -> None:
+    command = [node(), "--input-type=module", "--eval", CUT_WHILE_APPLYING]
+    assert run(*command, DATABASE_URL=shop_url, cwd=EXAMPLES / "node-receiver") == "failed 0"
 
 
 def test_app_receiver_needs_cryptography_and_nothing_else_that_is_installed() -> None:

@@ -37,7 +37,10 @@ def send(port: int, request: Request) -> Answer:
     """A request to the receiver on this port, byte for byte. Raises OSError or HTTPException when no answer comes."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
-        connection.request("POST", "/hooks", request.body, request.headers)
+        connection.putrequest("POST", "/hooks", skip_host="host" in request.headers, skip_accept_encoding=True)
+        for name, value in request.headers.items():
+            connection.putheader(name, value)
+        connection.endheaders(request.body)
         answered = connection.getresponse()
         return Answer(answered.status, answered.read())
     finally:
