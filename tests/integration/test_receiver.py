@@ -22,6 +22,7 @@ from django.db import connections, transaction
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.orm import Session
 
 from app.domain import signature
@@ -343,6 +344,24 @@ def test_an_effect_can_not_commit_on_its_own(database_url: str, on_postgres: Sho
     with psycopg.connect(database_url) as connection, pytest.raises(psycopg.ProgrammingError):
         receive(connection, *an_event(), SECRET, commits)
     assert on_postgres.effects() == []
+
+
+def test_a_session_that_commits_in_the_effect_is_an_error_and_its_effect_is_not_applied_again(
+    database_url: str, on_postgres: Shop
+) -> None:
+    """SQLAlchemy lets a session commit out of a savepoint; the receipt goes with it."""
+
+    def commits(session: Session, event: Event) -> None:
+        on_postgres.apply(session, event)
+        session.commit()
+
+    engine = create_engine(driver_url(database_url))
+    with Session(engine) as session, pytest.raises(InvalidRequestError):
+        receive(session, *an_event(), SECRET, commits)
+    with Session(engine) as session:
+        assert receive(session, *an_event(), SECRET, commits).duplicate
+    assert on_postgres.effects() == ["order:1"]
+    engine.dispose()
 
 
 def test_a_transaction_that_belongs_to_somebody_else_is_not_committed(database_url: str, on_postgres: Shop) -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -25,24 +26,22 @@ from tests.waiting import wait_until
 NUMBERS = count(1)
 
 
+@dataclass
 class Shop:
-    """`tenant` is the name of its database, too."""
+    """`tenant` is the name of its database, too; `secrets` are those its endpoint has had, the newest last."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        sealer: Sealer,
-        tenant: str,
-        endpoint: int,
-        secrets: list[str],
-        program: Program,
-        wire: Wire,
-        admin: psycopg.Connection[Any],
-    ) -> None:
-        self.engine, self._sealer, self.tenant, self.endpoint = engine, sealer, tenant, endpoint
-        self.secrets, self.program, self.wire, self.admin = secrets, program, wire, admin
+    engine: Engine
+    sealer: Sealer
+    tenant: str
+    endpoint: int
+    secrets: list[str]
+    program: Program
+    wire: Wire
+    admin: psycopg.Connection[Any]
+
+    def __post_init__(self) -> None:
         self._placed: dict[str, str] = {}
-        self._database = psycopg.connect(program.environment["DATABASE_URL"], autocommit=True)
+        self._database = psycopg.connect(self.program.environment["DATABASE_URL"], autocommit=True)
 
     def close(self) -> None:
         self._database.close()
@@ -60,7 +59,7 @@ class Shop:
     def rotate(self, overlap: timedelta) -> str:
         """The new secret."""
         with self.engine.begin() as connection:
-            made = endpoints.rotate(connection, self._sealer, self.tenant, self.endpoint, overlap)
+            made = endpoints.rotate(connection, self.sealer, self.tenant, self.endpoint, overlap)
         assert isinstance(made, Rotated)
         self.secrets.append(made.secret)
         return made.secret

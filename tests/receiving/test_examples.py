@@ -1,20 +1,27 @@
 """What is around the receivers: their receipts' age, what they need, what they bring."""
 
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from app.domain.exchange import Answered, Exchange, Phase, Unknown
+from app.domain.outcomes import Again, outcome_of, verdict
+from app.domain.states import Outcome
 from app.local.postgres import Postgres
 from app.receiver import create_table
 from tests.plain import column
 from tests.processes import ROOT
-from tests.receiving.programs import EXAMPLES, node
+from tests.receiving.programs import EXAMPLES, PAGE, node
 
+ROWS = re.compile(r"^\| [^|]+ \| ([^|]+) \| `(\w+)`([^|]*) \|$", re.MULTILINE)  # what happened, answer, what follows
+SECONDS = {"s": 1, "m": 60, "h": 3600}
 LOCKS = sorted(EXAMPLES.glob("*/package-lock.json"))
 
 
@@ -100,3 +107,30 @@ def test_npm_packages_are_named_exactly_and_by_no_address(lock: Path) -> None:
     assert all(version[0].isdigit() for version in package["dependencies"].values())
     assert "://" not in lock.read_text()
     assert all("integrity" in each for name, each in json.loads(lock.read_text())["packages"].items() if name)
+
+
+@pytest.mark.parametrize(("answer", "outcome", "follows"), ROWS.findall(PAGE.read_text()))
+def test_every_answer_leads_to_what_the_page_says(answer: str, outcome: str, follows: str) -> None:
+    hint = "10" if "Retry-After" in answer else None
+    answers = [Answered(int(status), "", retry_after=hint) for status in re.findall(r"\b[2-5]\d\d\b", answer)]
+    came: Sequence[Exchange] = answers or [Unknown(Phase.ANSWER, "", "")]
+    assert {outcome_of(exchange) for exchange in came} == {outcome}
+    said = [int(number) * SECONDS[unit] for number, unit in re.findall(r"(\d+) ([smh])\b", follows)]
+    assert bool(said) == ("again after" in follows)
+    for step, seconds in enumerate(said):
+        verdict_of_step = verdict(
+            Outcome(outcome),
+            step=step,
+            literal_blocked=False,
+            schedule=None,
+            retry_after=None,
+            jitter=0,
+            max_retry_after=timedelta(),
+        )
+        assert verdict_of_step == Again(timedelta(seconds=seconds))
+
+
+def test_the_page_has_a_row_for_every_outcome_that_a_receiver_can_bring_about() -> None:
+    told = {outcome for _, outcome, _ in ROWS.findall(PAGE.read_text())}
+    not_answers = {Outcome.UNREACHED, Outcome.BLOCKED, Outcome.ABANDONED, Outcome.REDIRECTED}
+    assert told == set(Outcome) - not_answers
