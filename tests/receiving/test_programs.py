@@ -149,6 +149,14 @@ def some(change: Callable[[Request], Request], times: int) -> Callable[[Request]
     return lambda request: request if next(left, None) is None else change(request)
 
 
+def test_a_body_larger_than_any_event_is_refused_and_the_examples_do_not_read_it_all(shop: Shop) -> None:
+    event_id = shop.place()
+    shop.wait_delivered(event_id)
+    large = with_body(shop.wire.requests(event_id)[0], bytes(2 * 1024 * 1024 + 1))
+    expected = 413 if shop.program.name in ("python-receiver", "node-receiver") else 401
+    assert send(shop.program.port, large).status == expected
+
+
 @pytest.mark.parametrize("age", [310, 24 * 3600, -310])
 def test_what_was_signed_rightly_but_not_now_is_refused(shop: Shop, age: float) -> None:
     """Recorded on its way and sent again, by somebody who kept it from the receiver."""
