@@ -256,7 +256,9 @@ def test_a_database_failure_is_no_2xx_and_the_event_has_its_effect_when_it_comes
         event_id = shop.place()
         wait_until(lambda: shop.outcomes(event_id), deadline=30, what="one attempt failed")
         assert shop.effects(event_id) == 0
+    failed = len(shop.wire.answers(event_id))
     answers = answered(shop.wait_delivered(event_id))
+    assert len(answers) <= failed + 2, "it failed when the failure was over, not only what was in the air then"
     assert [answer.status for answer in answers] == [*repeat(500, len(answers) - 1), 200]
     assert shop.outcomes(event_id) == [*repeat("failed", len(answers) - 1), "delivered"]
     assert not answers[-1].json["duplicate"]
