@@ -5,7 +5,6 @@ ARGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
 VERIFIERS := .cache/verifiers
-EXAMPLE := examples/node-producer
 NPM_CI = npm ci --ignore-scripts --no-audit --no-fund --loglevel=error --prefix
 # Two workers: each has a PostgreSQL and a Valkey of its own.
 PYTEST = $(BIN)/pytest -n 2 --dist worksteal $(ARGS)
@@ -17,7 +16,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all verifiers quick lint format clean
+.PHONY: help demo test test-all verifiers examples quick lint format clean
 
 help: ## shows this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -28,15 +27,17 @@ demo: $(READY) ## runs the main job on real processes and prints what happened
 test: lint ## lint, then the whole test suite (ARGS="-k name" picks)
 	@$(PYTEST)
 
-test-all: verifiers test ## the same, and what needs Node.js: the example, the published verifiers of npm, and svix's
+test-all: verifiers test ## the same, and what needs Node.js: the examples, the published verifiers of npm, and svix's
 
-verifiers: $(READY) ## installs those verifiers, and what the example needs
-	@command -v npm >/dev/null || { echo "npm is missing, run: apt-get install nodejs npm" >&2; exit 1; }
+verifiers: $(READY) examples ## installs those verifiers, and what the examples need
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[verifiers]'
 	@mkdir -p $(VERIFIERS)
 	@cp tests/contract/verifiers/package*.json $(VERIFIERS)
 	@$(NPM_CI) $(VERIFIERS)
-	@$(NPM_CI) $(EXAMPLE)
+
+examples: ## installs what the examples in Node.js need
+	@command -v npm >/dev/null || { echo "npm is missing, run: apt-get install nodejs npm" >&2; exit 1; }
+	@for lock in examples/*/package-lock.json; do $(NPM_CI) "$${lock%/*}" || exit 1; done
 
 quick: $(READY) ## the tests that take no more than moments
 	@$(PYTEST) -m "not slow"
@@ -53,7 +54,7 @@ format: $(READY) ## brings the code into the house's format
 
 clean: ## removes .venv and caches; the services' own .duehook stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -rf $(VERIFIERS) $(EXAMPLE)/node_modules *.egg-info
+	rm -rf $(VERIFIERS) examples/*/node_modules *.egg-info
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # Written last: without it a .venv is half made, by a run that was interrupted, and is made anew.

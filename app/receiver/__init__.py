@@ -11,8 +11,8 @@ An event reaches a receiver at least once: after a time-out, a crash or a replay
         return 401
     return 200  # the first time and every other time
 
-Connections: psycopg's, sqlite3's and SQLAlchemy's. There is no order between deliveries: `apply` goes by the event's
-key and by the version or timestamp in it.
+Connections: psycopg's, sqlite3's, SQLAlchemy's (its sessions, too) and Django's. There is no order between deliveries:
+`apply` goes by the event's key and by the version or timestamp in it. docs/receivers.md has complete receivers.
 """
 
 from app.receiver.receipts import Receipt, create_table, ddl, prune, receive

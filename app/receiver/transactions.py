@@ -7,13 +7,23 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 if TYPE_CHECKING:
     import psycopg
     import sqlalchemy
+    from sqlalchemy.orm import Session, scoped_session
 
-    Connection: TypeAlias = psycopg.Connection[Any] | sqlite3.Connection | sqlalchemy.Connection
+    class Django(Protocol):
+        """`django.db.connection`, or one of `django.db.connections`."""
+
+        alias: str
+
+        def ensure_connection(self) -> None: ...
+
+    OfSqlalchemy: TypeAlias = sqlalchemy.Connection | Session | scoped_session[Any]
+    Connection: TypeAlias = psycopg.Connection[Any] | sqlite3.Connection | OfSqlalchemy | Django
 
 Run: TypeAlias = Callable[[str, Mapping[str, Any]], list[tuple[Any, ...]]]
 _PLACEHOLDER = re.compile(r":(\w+)")
@@ -26,13 +36,18 @@ def begin(connection: "Connection") -> AbstractContextManager[Run]:
     Yields what runs a statement with `:name` placeholders and returns its rows. Raises TypeError for a connection of
     another kind, and the library's own error where the transaction belongs to somebody else, who may not commit it.
     """
+    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+    if iscoroutinefunction(getattr(connection, "commit", None)):
+        raise TypeError(f"use a connection that is not async, in a thread, not {kind}")
     if isinstance(connection, sqlite3.Connection):
         return _sqlite(connection)
-    if hasattr(connection, "exec_driver_sql"):
-        return _sqlalchemy(cast("sqlalchemy.Connection", connection))
+    if hasattr(connection, "begin_nested"):
+        return _sqlalchemy(cast("OfSqlalchemy", connection))
     if hasattr(connection, "pgconn"):
-        return _psycopg(connection)
-    raise TypeError(f"use a connection of psycopg, sqlite3 or SQLAlchemy, not {type(connection).__qualname__}")
+        return _psycopg(cast("psycopg.Connection[Any]", connection))
+    if hasattr(connection, "ensure_connection"):
+        return _django(connection)
+    raise TypeError(f"use a connection of psycopg, sqlite3, SQLAlchemy or Django, not {kind}")
 
 
 @contextmanager
@@ -55,11 +70,11 @@ def _psycopg(connection: "psycopg.Connection[Any]") -> Iterator[Run]:
 
 
 @contextmanager
-def _sqlalchemy(connection: "sqlalchemy.Connection") -> Iterator[Run]:
-    from sqlalchemy import text
+def _sqlalchemy(connection: "OfSqlalchemy") -> Iterator[Run]:
+    from sqlalchemy import CursorResult, text
 
     def run(statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        result = connection.execute(text(statement), dict(parameters))
+        result = cast("CursorResult[Any]", connection.execute(text(statement), dict(parameters)))
         return [tuple(row) for row in result] if result.returns_rows else []
 
     try:
@@ -69,6 +84,23 @@ def _sqlalchemy(connection: "sqlalchemy.Connection") -> Iterator[Run]:
     except BaseException:
         connection.rollback()
         raise
+
+
+@contextmanager
+def _django(connection: "Django") -> Iterator[Run]:
+    from django.db import connections, transaction
+
+    using = connections[connection.alias]
+
+    def run(statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        with using.cursor() as cursor:
+            cursor.execute(_PLACEHOLDER.sub(r"%(\1)s", statement), parameters)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    if not (using.in_atomic_block or using.get_autocommit()):  # atomic() would leave the commit to somebody else
+        raise transaction.TransactionManagementError("call set_autocommit(True) first: receive() is who commits")
+    with transaction.atomic(using=connection.alias, durable=True):  # which refuses to be inside another
+        yield run
 
 
 @contextmanager

@@ -67,8 +67,11 @@ def verify(
     """The event, when one of `secrets` signed exactly these bytes within `tolerance` of this machine's time.
 
     Secrets are `whsec_…`, or the public `whpk_…` of an endpoint that signs with Ed25519; several, so that one can be
-    rotated. Raises `UnverifiedError`; ValueError when there is no secret, or one that is none.
+    rotated. Raises `UnverifiedError`; ValueError when there is no secret, or one that is none; TypeError when the body
+    is not bytes.
     """
+    if not isinstance(body, bytes):
+        raise TypeError(f"pass the body's bytes as they came, not {type(body).__name__}")
     keys = [checking_key(text) for text in ([secrets] if isinstance(secrets, str) else secrets)]
     if not keys:
         raise ValueError("at least one secret is needed")

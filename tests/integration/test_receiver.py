@@ -7,17 +7,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import django
 import psycopg
 import pytest
 import standardwebhooks
+from django.conf import settings
+from django.db import connections, transaction
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.exc import InvalidRequestError
+from sqlalchemy.orm import Session
 
 from app.domain import signature
 from app.domain.signing_keys import Ed25519Key, ed25519_secret, hmac_secret, signing_key
@@ -74,12 +80,23 @@ class Shop:
 
 
 def execute(connection: Any, statement: str) -> Any:
-    return connection.execute(text(statement) if hasattr(connection, "exec_driver_sql") else statement)
+    if hasattr(connection, "ensure_connection"):  # Django's
+        cursor = connection.cursor()
+        cursor.execute(statement)
+        return cursor
+    return connection.execute(text(statement) if hasattr(connection, "begin_nested") else statement)
 
 
 @pytest.fixture
 def sqlite_file(tmp_path: Path) -> Path:
     return tmp_path / "shop.sqlite"
+
+
+def django_names(database_url: str) -> dict[str, Any]:
+    """What Django calls the parts of a URL."""
+    parts = conninfo_to_dict(database_url)
+    names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
+    return {name: parts.get(part, "") for name, part in names.items()}
 
 
 def ways(sqlite_file: Path, database_url: str) -> Mapping[str, Callable[[], Any]]:
@@ -97,6 +114,17 @@ def ways(sqlite_file: Path, database_url: str) -> Mapping[str, Callable[[], Any]
     def through(url: Any) -> Callable[[], Any]:
         return lambda: create_engine(url).connect()
 
+    def of_django(**database: Any) -> Callable[[], Any]:
+        def connection() -> Any:
+            if not settings.configured:
+                settings.configure()
+                django.setup()
+            alias = str(sqlite_file)  # this test's alone
+            connections.databases.setdefault(alias, {**connections.databases["default"], **database})
+            return connections[alias]
+
+        return connection
+
     since_python_3_12 = {
         "sqlite3 always in a transaction": sqlite_of_today(False),
         "sqlite3 never in a transaction": sqlite_of_today(True),
@@ -111,6 +139,9 @@ def ways(sqlite_file: Path, database_url: str) -> Mapping[str, Callable[[], Any]
         "psycopg with rows of its own": lambda: psycopg.connect(database_url, row_factory=dict_row),
         "SQLAlchemy on PostgreSQL": through(driver_url(database_url)),
         "SQLAlchemy on SQLite": through(f"sqlite:///{sqlite_file}"),
+        "a session of SQLAlchemy": lambda: Session(create_engine(driver_url(database_url))),
+        "Django on PostgreSQL": of_django(ENGINE="django.db.backends.postgresql", **django_names(database_url)),
+        "Django on SQLite": of_django(ENGINE="django.db.backends.sqlite3", NAME=sqlite_file),
     }
 
 
@@ -181,6 +212,7 @@ def test_a_receipt_that_can_not_be_made_means_no_effect(shop: Shop) -> None:
     assert shop.effects() == ["order:1"]
 
 
+@pytest.mark.parametrize("shop", [way for way in WAYS if not way.startswith("Django")], indirect=True)
 def test_what_was_open_on_the_connection_shares_the_fate_of_the_effect(shop: Shop) -> None:
     def fails(_connection: Any, _event: Event) -> None:
         raise RuntimeError
@@ -314,6 +346,24 @@ def test_an_effect_can_not_commit_on_its_own(database_url: str, on_postgres: Sho
     assert on_postgres.effects() == []
 
 
+def test_a_session_that_commits_in_the_effect_is_an_error_and_its_effect_is_not_applied_again(
+    database_url: str, on_postgres: Shop
+) -> None:
+    """SQLAlchemy lets a session commit out of a savepoint; the receipt goes with it."""
+
+    def commits(session: Session, event: Event) -> None:
+        on_postgres.apply(session, event)
+        session.commit()
+
+    engine = create_engine(driver_url(database_url))
+    with Session(engine) as session, pytest.raises(InvalidRequestError):
+        receive(session, *an_event(), SECRET, commits)
+    with Session(engine) as session:
+        assert receive(session, *an_event(), SECRET, commits).duplicate
+    assert on_postgres.effects() == ["order:1"]
+    engine.dispose()
+
+
 def test_a_transaction_that_belongs_to_somebody_else_is_not_committed(database_url: str, on_postgres: Shop) -> None:
     with (
         psycopg.connect(database_url) as connection,
@@ -332,9 +382,44 @@ def test_autocommit_that_would_tear_receipt_and_effect_apart_is_refused(database
     engine.dispose()
 
 
+@pytest.mark.parametrize("shop", [way for way in WAYS if way.startswith("Django")], indirect=True)
+def test_a_transaction_of_django_is_never_committed_for_somebody_else(shop: Shop) -> None:
+    connection = shop.connection()
+    with pytest.raises(RuntimeError, match="durable"), transaction.atomic(using=connection.alias):
+        receive(connection, *an_event(), SECRET, shop.apply)
+    connection.set_autocommit(False)
+    with pytest.raises(transaction.TransactionManagementError, match="set_autocommit"):
+        receive(connection, *an_event(), SECRET, shop.apply)
+    connection.set_autocommit(True)
+    assert shop.effects() == []
+
+
+@pytest.mark.parametrize("shop", [way for way in WAYS if way.startswith("Django")], indirect=True)
+def test_an_effect_may_use_atomic_blocks_of_django_that_fail_on_their_own(shop: Shop) -> None:
+    """As Django's models do whenever they are saved."""
+
+    def partly(connection: Any, event: Event) -> str:
+        with suppress(ZeroDivisionError), transaction.atomic(using=connection.alias):
+            shop.apply(connection, event)
+            _ = 1 / 0
+        with transaction.atomic(using=connection.alias):
+            execute(connection, "INSERT INTO effects VALUES ('the rest')")
+        return "partly"
+
+    assert receive(shop.connection(), *an_event(), SECRET, partly).outcome == "partly"
+    assert receive(shop.connection(), *an_event(), SECRET, partly).duplicate
+    assert shop.effects() == ["the rest"]
+
+
 def test_a_connection_of_another_kind_is_refused_by_name() -> None:
-    with pytest.raises(TypeError, match="not dict"):
+    with pytest.raises(TypeError, match=r"not builtins\.dict"):
         receive({}, *an_event(), SECRET, lambda *_: None)  # type: ignore[type-var]
+
+
+def test_an_async_connection_is_refused_by_name() -> None:
+    connection = psycopg.AsyncConnection.__new__(psycopg.AsyncConnection)
+    with pytest.raises(TypeError, match=r"in a thread, not psycopg.*AsyncConnection"):
+        receive(connection, *an_event(), SECRET, lambda *_: None)  # type: ignore[type-var]
 
 
 def test_the_published_library_and_ours_agree() -> None:
@@ -416,6 +501,12 @@ def test_the_age_that_is_accepted_can_be_chosen() -> None:
 def test_a_secret_that_is_none_is_the_receivers_mistake_and_not_the_senders(secrets: str | list[str]) -> None:
     with pytest.raises(ValueError):
         verify(*an_event(), secrets)
+
+
+@pytest.mark.parametrize("body", ["{}", {"type": "order.placed"}, None, bytearray(b"{}")])
+def test_a_body_that_is_not_bytes_is_the_receivers_mistake_and_not_the_senders(body: Any) -> None:
+    with pytest.raises(TypeError, match="bytes as they came, not"):
+        verify(an_event()[0], body, SECRET)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a;drop table effects", "a.b.c", "1a", 'a"b', "naïve"])
