@@ -101,25 +101,31 @@ def _settle(call: Call[T], answer: Answer, *, repeated: bool) -> T:
 
 
 def _give_up(call: Call[Any], last: Answer | Lost, tried: str, may_have_happened: bool) -> NoReturn:
-    why = last.why if isinstance(last, Lost) else f"it answered {last.status}, {refusals.words(last)}"
-    error: UnavailableError | TooManyError
+    hint = _hint(last) or None
     if may_have_happened:
-        again = (
-            f"repeat it with idempotency_key {call.idempotency_key!r}, and it has no second effect"
-            if call.idempotency_key
-            else "to repeat it is safe"
+        unknown = UnknownOutcomeError(
+            f"{call.name}: its outcome is unknown after {tried}, it may have happened: {_again(call)}"
+            f" (the last try: {_why(last)})"
         )
-        error = UnknownOutcomeError(
-            f"{call.name}: its outcome is unknown after {tried}, it may have happened: {again} (the last try: {why})"
-        )
-    elif isinstance(last, Answer) and last.status == 429 and refusals.is_problem(last):
-        refused = refusals.of(call.name, last)
-        assert isinstance(refused, TooManyError)
-        error = refused
-    else:
-        error = UnavailableError(f"{call.name}: not answered after {tried}, and nothing has happened: {why}")
-    error.retry_after = _hint(last) or None
-    raise _keyed(error, call)
+        unknown.retry_after = hint
+        raise _keyed(unknown, call)
+    refused = refusals.of(call.name, last) if isinstance(last, Answer) else None
+    if isinstance(refused, TooManyError):
+        refused.retry_after = hint
+        raise _keyed(refused, call)
+    unavailable = UnavailableError(f"{call.name}: not answered after {tried}, and nothing has happened: {_why(last)}")
+    unavailable.retry_after = hint
+    raise _keyed(unavailable, call)
+
+
+def _again(call: Call[Any]) -> str:
+    if call.idempotency_key is None:
+        return "to repeat it is safe"
+    return f"repeat it with idempotency_key {call.idempotency_key!r}, and it has no second effect"
+
+
+def _why(last: Answer | Lost) -> str:
+    return last.why if isinstance(last, Lost) else f"it answered {last.status}, {refusals.words(last)}"
 
 
 def _keyed(error: Error, call: Call[Any]) -> Error:
