@@ -48,14 +48,19 @@ class Blocking:
             return None
         try:
             with self._http.stream(**_request(step)) as response:
-                body = bytearray()
-                for chunk in response.iter_raw():
-                    body += chunk
-                    if len(body) > MOST_BYTES:
-                        break
-                return Answer(response.status_code, response.headers, bytes(body))
+                return Answer(response.status_code, response.headers, self._read(response))
         except httpx.TransportError as error:
             return _lost(error, step.seconds)
+
+    def _read(self, response: httpx.Response) -> bytes:
+        if response.is_stream_consumed:  # by a transport that has the whole before it answers
+            return response.content
+        body = bytearray()
+        for chunk in response.iter_raw():
+            body += chunk
+            if len(body) > MOST_BYTES:
+                break
+        return bytes(body)
 
 
 class Awaited:
@@ -91,14 +96,19 @@ class Awaited:
             return None
         try:
             async with asyncio.timeout(step.seconds + _MARGIN), self._http.stream(**_request(step)) as response:
-                body = bytearray()
-                async for chunk in response.aiter_raw():
-                    body += chunk
-                    if len(body) > MOST_BYTES:
-                        break
-                return Answer(response.status_code, response.headers, bytes(body))
+                return Answer(response.status_code, response.headers, await self._read(response))
         except (httpx.TransportError, TimeoutError) as error:
             return _lost(error, step.seconds)
+
+    async def _read(self, response: httpx.Response) -> bytes:
+        if response.is_stream_consumed:  # by a transport that has the whole before it answers
+            return response.content
+        body = bytearray()
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > MOST_BYTES:
+                break
+        return bytes(body)
 
 
 def _request(step: Send) -> dict[str, Any]:
