@@ -13,6 +13,13 @@ from app.client.talks import Got, Lost, Pause, Send, Talk
 
 T = TypeVar("T")
 Pages: TypeAlias = Callable[[str | None], Talk[Page[T]]]
+_NEVER_SENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,
+    httpx.UnsupportedProtocol,
+)
 _MARGIN = 0.1  # seconds; what knows in which phase it ran out of time comes first
 
 
@@ -127,7 +134,7 @@ def _request(step: Send) -> dict[str, Any]:
 
 
 def _lost(error: httpx.TransportError | TimeoutError, seconds: float) -> Lost:
-    never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError)
+    never_sent = isinstance(error, _NEVER_SENT)
     if isinstance(error, TimeoutError | httpx.TimeoutException):
         return Lost(f"no {'connection' if never_sent else 'answer'} within {seconds:.3g} s", not never_sent)
     what = "it can't be connected to" if never_sent else "the connection was lost"

@@ -1,6 +1,7 @@
 """Jobs: look, wait for their end, end them. For operators' keys."""
 
 import time
+from math import inf
 
 from app.client.calls import at, get, post
 from app.client.carriers import Pages
@@ -11,6 +12,7 @@ from app.client.shapes import Job
 from app.client.talks import Pause, Talk
 
 SHORTEST, LONGEST = 0.1, 2.0  # seconds between looks
+LAST_LOOK = 1.0  # seconds for the last, which comes when the time is up
 
 
 class Jobs(Noun[Carrier]):
@@ -33,12 +35,16 @@ class Jobs(Noun[Carrier]):
 
     @talks
     def wait(self, id: str, *, seconds: float | None = None) -> Talk[Job]:
-        """The job once it has ended, however it did: see its `status`. NotEndedError when that takes longer."""
-        until = None if seconds is None else time.monotonic() + seconds
+        """The job once it has ended, however it did: see its `status`. NotEndedError when that takes longer.
+
+        UnavailableError when that is not known by then, for the service did not answer.
+        """
+        until = inf if seconds is None else time.monotonic() + seconds
         pause = SHORTEST
         while True:
-            job = yield from self._ask(get(at("jobs", id), one(Job)))
-            left = LONGEST if until is None else until - time.monotonic()
+            within = max(until - time.monotonic(), LAST_LOOK)
+            job = yield from self._ask(get(at("jobs", id), one(Job)), within=within)
+            left = until - time.monotonic()
             if job.has_ended:
                 return job
             if left <= 0:

@@ -7,6 +7,7 @@ returns the result, and for an `AsyncClient` one that is awaited: so each is wri
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import replace
 from functools import wraps
+from math import inf
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from app.client.calls import Call, get
@@ -29,9 +30,10 @@ class Noun(Generic[Carrier]):
         self._retries = retries
         self._tenant = tenant
 
-    def _ask(self, call: Call[T]) -> Talk[T]:
+    def _ask(self, call: Call[T], *, within: float = inf) -> Talk[T]:
         whose = {} if self._tenant is None else {"tenant": self._tenant}
-        return ask(replace(call, query={**call.query, **whose}), self._retries)
+        retries = replace(self._retries, seconds=min(self._retries.seconds, within))
+        return ask(replace(call, query={**call.query, **whose}), retries)
 
     def _pages(self, shape: type[T], path: str, **query: str | int | None) -> Pages[T]:
         def one(cursor: str | None) -> Talk[Page[T]]:

@@ -2,18 +2,20 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 
 from app.client import (
+    Accepted,
     AsyncClient,
     Client,
     ConflictError,
     DuehookError,
+    Event,
     Flaw,
     ForbiddenError,
     InvalidError,
@@ -274,6 +276,19 @@ def test_the_awaited_client_is_the_same(api: Api, tenant: str, duehook: Client) 
 
     assert asyncio.run(work(async_client_of(api, tenant))) == [5, [0, 1, 2, 3, 4]]
     assert len(list(duehook.events.list())) == 5
+
+
+def test_type_checkers_tell_the_two_apart(duehook: Client, api: Api, tenant: str) -> None:
+    assert_type(duehook.events.post("a", 1), Accepted)
+    assert_type(duehook.events.list(), Iterator[Event])
+
+    async def work(client: AsyncClient) -> None:
+        async with client:
+            assert_type(await client.events.post("a", 1), Accepted)
+            assert_type(client.events.list(), AsyncIterator[Event])
+
+    asyncio.run(work(async_client_of(api, tenant)))
+    assert str(duehook.events.post.__doc__).startswith("Post one.")
 
 
 def test_a_client_serves_threads_at_once(duehook: Client) -> None:

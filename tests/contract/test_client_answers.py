@@ -41,6 +41,7 @@ STRANGE: dict[str, bytes] = {
     "a time without a zone": answer(202, {**ACCEPTED, "due_at": "2030-01-01T12:00:00"}),
     "not UTF-8": answer(202, json.dumps(ACCEPTED).encode().replace(b"evt", b"\xff\xfe")),
     "compressed": answer(202, gzip.compress(json.dumps(ACCEPTED).encode()), "content-encoding: gzip"),
+    "a redirect that calls itself a problem": problem(307, "conflict"),
     "a redirect": answer(307, b"", "location: http://127.0.0.1:1/"),
     "not found by somebody else": answer(404, PAGE, media_type="text/html"),
     "forbidden by somebody else": answer(403, {"detail": "Forbidden"}),
@@ -141,6 +142,8 @@ def test_health_is_told_as_it_is_and_not_tried_again() -> None:
         ready = client.health.ready()
         assert (ready.is_ready, ready.database) == (False, "unreachable")
     page = serve(answer(503, PAGE, media_type="text/html"))
-    with HostileServer(page) as other, asking(other.port) as client, pytest.raises(UnexpectedAnswerError):
-        client.health.ready()
-    assert (len(server.requests), len(other.requests)) == (1, 1)
+    with HostileServer(page) as other, asking(other.port) as client:
+        for look in (client.health.live, client.health.ready):
+            with pytest.raises(UnexpectedAnswerError):
+                look()
+    assert (len(server.requests), len(other.requests)) == (1, 2)

@@ -39,7 +39,7 @@ from tests.contract.clients import (
     take,
 )
 from tests.contract.served import Api
-from tests.hostile.server import HostileServer, Peer, Step, close, drip, forever, hang, reset, send
+from tests.hostile.server import HostileServer, Peer, Step, close, drip, forever, hang, reset, rest, send
 
 LATE = 3.0  # seconds that a bounded call may take on a busy machine
 
@@ -123,6 +123,7 @@ DRIPS: dict[str, Sequence[Step]] = {
     "its head a byte at a time": [take, drip(GOOD, every=0.1), hang()],
     "one informational head after another": [take, forever(b"HTTP/1.1 103 X\r\n\r\n", every=0.05)],
     "its body a byte at a time": [take, send(GOOD[:-30]), drip(GOOD[-30:], every=0.1), hang()],
+    "a torrent": [take, send(b"HTTP/1.1 202 X\r\n\r\n"), forever(b" " * 1000)],
     "a body without end": [take, send(b"HTTP/1.1 202 X\r\n\r\n"), forever(b" ", every=0.05)],
 }
 IMPATIENT = Retries(tries=100, seconds=0.7, timeout=0.3, first=0.01, longest=0.02)
@@ -146,6 +147,14 @@ def test_the_awaited_client_leaves_it_too(dripped: str) -> None:
         asyncio.run(work(server.port))
 
 
+def test_a_late_sign_of_life_wins_no_time() -> None:
+    late = [take, rest(1.3), send(GOOD[:-5]), hang()]
+    once = Retries(tries=1, timeout=1.5)
+    unknown = pytest.raises(UnknownOutcomeError)
+    with HostileServer(late) as server, asking(server.port, once) as client, measured(2.5), unknown:
+        client.events.post("a", 1)
+
+
 def test_a_cancelled_call_ends_at_once_and_leaves_the_client_usable() -> None:
     async def work(port: int) -> None:
         async with AsyncClient(f"http://127.0.0.1:{port}", KEY, retries=QUICK) as client:
@@ -167,7 +176,9 @@ def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
 def test_a_body_without_end_is_read_so_far_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("carriers", "refusals"):
         monkeypatch.setattr(f"app.client.{module}.MOST_BYTES", 1_000_000)
-    endless = [take, send(b"HTTP/1.1 202 X\r\ncontent-type: application/json\r\n\r\n"), forever(b" " * 65536)]
+    head, _, body = GOOD.partition(b"\r\n\r\n")
+    whole = head.replace(b"content-length", b"x-length") + b"\r\n\r\n" + body
+    endless = [take, send(whole), forever(b" " * 65536)]
     told = pytest.raises(UnexpectedAnswerError, match="more than 1000000 bytes")
     with HostileServer(endless) as server, asking(server.port) as client, measured(), told:
         client.events.post("a", 1)
@@ -218,6 +229,12 @@ def test_a_page_that_got_lost_is_asked_for_again_and_no_row_is_twice() -> None:
         assert len(list(client.events.list())) == 3
     asked = [each.split(b" ")[1].decode() for each in server.requests]
     assert asked == ["/v1/events", *["/v1/events?cursor=c"] * 3, "/v1/events?cursor=d"]
+
+
+def test_a_job_is_not_waited_for_longer_than_told_though_nobody_answers() -> None:
+    told = pytest.raises(UnavailableError)
+    with HostileServer([take, hang()]) as server, asking(server.port, Retries()) as client, measured(), told:
+        client.jobs.wait("job_1", seconds=0.3)
 
 
 def test_no_error_repeats_the_key(api: Api) -> None:
