@@ -16,13 +16,15 @@ class DuehookError(Exception):
     """Everything that this client raises for what the service or the network does.
 
     `idempotency_key` is what the POST carried, if it was one: the same call with it has no second effect within a day.
+    `may_have_happened`: one of its tries may have had its effect, whatever the last one was answered.
     """
 
     idempotency_key: str | None = None
+    may_have_happened: bool = False
 
 
 class RefusedError(DuehookError):
-    """The service said no, in an RFC 9457 problem: `status`, its `type` and `title`; nothing has happened.
+    """The service said no, in an RFC 9457 problem: `status`, its `type` and `title`.
 
     `errors` name the members that are wrong, where the service did.
     """
@@ -71,7 +73,7 @@ class TooManyError(RefusedError):
 
 
 class BrokenError(RefusedError):
-    """The service has a fault (500), which it has logged. Unlike the others, it may have happened."""
+    """The service has a fault (500), which it has logged."""
 
 
 class UnavailableError(DuehookError):

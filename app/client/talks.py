@@ -93,11 +93,13 @@ def _settle(call: Call[T], answer: Answer, *, repeated: bool) -> T:
     if answer.status == 404 and call.absent_is_done and repeated and refusals.is_problem(answer):
         return call.read("")
     if not 200 <= answer.status < 300 and not (call.answers_at_once and answer.status == 503):
-        raise _keyed(refusals.of(call.name, answer), call)
+        error = refusals.of(call.name, answer)
+        by_now = repeated or (call.changes and not (400 <= answer.status < 500 and refusals.is_problem(answer)))
+        raise _marked(error, call, may_have_happened=by_now)
     try:
         return call.read(refusals.text_of(answer))
     except (ValueError, KeyError, RecursionError):
-        raise _keyed(refusals.unexpected(call.name, answer), call) from None
+        raise _marked(refusals.unexpected(call.name, answer), call, may_have_happened=call.changes) from None
 
 
 def _give_up(call: Call[Any], last: Answer | Lost, tried: str, may_have_happened: bool) -> NoReturn:
@@ -108,14 +110,14 @@ def _give_up(call: Call[Any], last: Answer | Lost, tried: str, may_have_happened
             f" (the last try: {_why(last)})"
         )
         unknown.retry_after = hint
-        raise _keyed(unknown, call)
+        raise _marked(unknown, call, may_have_happened=True)
     refused = refusals.of(call.name, last) if isinstance(last, Answer) else None
     if isinstance(refused, TooManyError):
         refused.retry_after = hint
-        raise _keyed(refused, call)
+        raise _marked(refused, call, may_have_happened=False)
     unavailable = UnavailableError(f"{call.name}: not answered after {tried}, and nothing has happened: {_why(last)}")
     unavailable.retry_after = hint
-    raise _keyed(unavailable, call)
+    raise _marked(unavailable, call, may_have_happened=False)
 
 
 def _again(call: Call[Any]) -> str:
@@ -128,6 +130,6 @@ def _why(last: Answer | Lost) -> str:
     return last.why if isinstance(last, Lost) else f"it answered {last.status}, {refusals.words(last)}"
 
 
-def _keyed(error: Error, call: Call[Any]) -> Error:
-    error.idempotency_key = call.idempotency_key
+def _marked(error: Error, call: Call[Any], *, may_have_happened: bool) -> Error:
+    error.idempotency_key, error.may_have_happened = call.idempotency_key, may_have_happened
     return error
