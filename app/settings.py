@@ -56,6 +56,8 @@ class Settings(BaseSettings):
     log_level: str = "info"
     api_host: str = "127.0.0.1"
     api_port: int = Field(8300, ge=0, le=65535)
+    api_url: str | None = Field(None, description="the API that commands ask, when it is not the home's")
+    api_key: SecretStr | None = Field(None, description="and a key of it")
     allowed_networks: Annotated[list[Network], NoDecode] = []
     ca_bundle: Path | None = Field(None, description="PEM file of authorities to trust beside the system's")
     egress_proxy: SecretStr | None = Field(None, description="http://[user:password@]host:port for all deliveries")

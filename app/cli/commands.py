@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import bench, dead, keys, programs, wakeups
+from app.cli import bench, dead, deliveries, endpoints, events, jobs, keys, programs, wakeups
 from app.cli.migrate import migrate
 from app.cli.showing import demo
 from app.cli.status import status
@@ -53,4 +53,8 @@ for command, example in EXAMPLES.items():
 app.add_typer(keys.app, name="keys")
 app.add_typer(wakeups.app, name="wakeups")
 app.add_typer(dead.app, name="dead")
+app.add_typer(events.app, name="events")
+app.add_typer(endpoints.app, name="endpoints")
+app.add_typer(deliveries.app, name="deliveries")
+app.add_typer(jobs.app, name="jobs")
 app.add_typer(bench.app, name="bench")

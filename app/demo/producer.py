@@ -2,22 +2,21 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
-from datetime import datetime
-from http import HTTPStatus
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from ipaddress import ip_network
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-import httpx
-
+from app.client import AsyncClient, ConflictError, DuehookError, NewEvent, Retries
 from app.demo.plan import Hold, Plan, Shipment
 from app.demo.tally import Tally
 from app.local.errors import LocalServiceError
 from app.sending.transport import PinnedTransport
 
 CONNECTIONS = 8
-PAUSES = (0.05, 1.0)  # seconds between tries
+# As long as the demo has patience, and soon again: it is alone with its service.
+UNTIL_ANSWERED = Retries(tries=10_000, seconds=600.0, timeout=10.0, first=0.1, longest=1.0)
 SHORTEST_SCHEDULE = [1.0, 1.0, 2.0, 2.0] + [3.0] * 30
 
 
@@ -28,7 +27,7 @@ class RefusedError(LocalServiceError):
 class Producer:
     """Asks again until it is answered: ids and keys are its own, so that asking twice is asking once.
 
-    httpx on the transport that deliveries go by, for it takes a fifth of the time that httpx's own does.
+    The client goes by the transport that deliveries go by, for it takes a fifth of the time that httpx's own does.
     """
 
     def __init__(self, api_url: str, api_key: str, tally: Tally) -> None:
@@ -36,12 +35,8 @@ class Producer:
         self._turns = asyncio.Semaphore(CONNECTIONS)
         self._confirm_turns = asyncio.Semaphore(CONNECTIONS)  # they don't queue behind what may come later
         self._usual = 0.02  # seconds that the answer to a confirm takes
-        self._client = httpx.AsyncClient(
-            base_url=api_url,
-            headers={"authorization": f"Bearer {api_key}"},
-            transport=PinnedTransport((ip_network("127.0.0.0/8"),)),
-            timeout=10.0,
-        )
+        transport = PinnedTransport((ip_network("127.0.0.0/8"),))
+        self._duehook = AsyncClient(api_url, api_key, retries=UNTIL_ANSWERED, transport=transport)
 
     async def __aenter__(self) -> Self:
         return self
@@ -49,13 +44,13 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._client.aclose()
+        await self._duehook.aclose()
 
     async def register(self, url: str, event_types: Sequence[str]) -> str:
         """Make an endpoint; returns its secret."""
-        wanted = {"url": url, "event_types": list(event_types), "retry_schedule": SHORTEST_SCHEDULE}
-        made = _accepted(await self._client.post("/v1/endpoints", json=wanted))
-        return str(made["secret"])
+        async with _accepted():
+            made = await self._duehook.endpoints.create(url, event_types, retry_schedule=SHORTEST_SCHEDULE)
+        return str(made.secret)
 
     async def hold_all(self, plan: Plan, began: float) -> None:
         """Hold and confirm as planned; returns when every confirm is answered."""
@@ -72,46 +67,42 @@ class Producer:
                 group.create_task(self._ship(shipment))
 
     async def _reserve(self, hold: Hold) -> None:
-        wanted = {"id": hold.id, "resource": hold.resource, "hold_seconds": hold.seconds}
-        held = _accepted(await self._ask("/v1/reservations", wanted))
+        async with _accepted(), self._turns:
+            held = await self._duehook.reservations.hold(hold.resource, hold_seconds=hold.seconds, id=hold.id)
         self._tally.held += 1
         if hold.confirm_before is None:
             return
-        expires_at = datetime.fromisoformat(held["expires_at"]).timestamp()
-        await asyncio.sleep(expires_at - hold.confirm_before - self._usual - time.time())
+        await asyncio.sleep(held.expires_at.timestamp() - hold.confirm_before - self._usual - time.time())
         began = time.monotonic()
-        answer = await self._ask(f"/v1/reservations/{hold.id}/confirm", turns=self._confirm_turns)
+        outcome = self._tally.confirmed if await self._confirm(hold.id) else self._tally.late
         self._usual += (time.monotonic() - began - self._usual) / 10
-        if answer.status_code == HTTPStatus.CONFLICT:
-            self._tally.late.add(hold.id)
-        else:
-            _accepted(answer)
-            self._tally.confirmed.add(hold.id)
+        outcome.add(hold.id)
+
+    async def _confirm(self, id: str) -> bool:
+        """Whether it came before the end."""
+        async with _accepted(), self._confirm_turns:
+            try:
+                await self._duehook.reservations.confirm(id)
+            except ConflictError:
+                return False
+        return True
 
     async def _ship(self, shipment: Shipment) -> None:
-        orders = list(shipment.orders)
-        _accepted(await self._ask("/v1/events", orders if len(orders) > 1 else orders[0]))
-        self._tally.shipped += len(orders)
-
-    async def _ask(self, path: str, body: Any = None, turns: asyncio.Semaphore | None = None) -> httpx.Response:
-        """Ask until there is an answer that is one."""
-        pause = PAUSES[0]
-        while True:
-            try:
-                async with turns or self._turns:
-                    answer = await self._client.post(path, json=body)
-                if answer.status_code < 500 and answer.status_code != HTTPStatus.TOO_MANY_REQUESTS:
-                    return answer
-            except httpx.TransportError:
-                pass
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, PAUSES[1])
+        first, *more = (NewEvent(each["type"], each["data"], key=each["key"]) for each in shipment.orders)
+        async with _accepted(), self._turns:
+            if more:
+                await self._duehook.events.post_many([first, *more])
+            else:
+                await self._duehook.events.post(first.type, first.data, key=first.key)
+        self._tally.shipped += len(shipment.orders)
 
 
-def _accepted(answer: httpx.Response) -> Any:
-    if not answer.is_success:
-        raise RefusedError(f"{answer.request.method} {answer.request.url.path}: {answer.status_code} {answer.text}")
-    return answer.json()
+@asynccontextmanager
+async def _accepted() -> AsyncIterator[None]:
+    try:
+        yield
+    except DuehookError as error:
+        raise RefusedError(str(error)) from None
 
 
 async def _until(at: float) -> None:

@@ -1,0 +1,63 @@
+"""How what the API answered is shown: as JSON, with the text of `data` as it stands, or for people."""
+
+import json as json_of
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from datetime import datetime
+from typing import Any
+
+from app.cli import printing
+from app.cli.printing import rfc3339, show_table
+
+RAW = "raw_data"
+
+
+def show_thing(thing: Any, *, json: bool) -> None:
+    """One thing: all of its members."""
+    if json:
+        print(_text(thing))
+        return
+    told = {_name(each.name): _cell(getattr(thing, each.name)) for each in fields(thing)}
+    print(*printing.fields(told), sep="\n")
+
+
+def show_things(things: Iterable[Any], columns: Sequence[str], *, json: bool) -> None:
+    """A list: as JSON with all members, for people with these."""
+    if json:
+        print("[", ",\n".join(map(_text, things)), "]", sep="\n")
+    else:
+        show_table(columns, [[_cell(getattr(each, name)) for name in columns] for each in things])
+
+
+def _text(thing: Any) -> str:
+    members = asdict(thing)
+    data = members.pop(RAW, None)
+    text = json_of.dumps(members, indent=2, ensure_ascii=False, default=_plain)
+    return text if data is None else f'{text[:-2]},\n  "data": {data}\n}}'
+
+
+def _plain(value: Any) -> str:
+    if not isinstance(value, datetime):
+        raise TypeError(f"{type(value).__name__} has no text")
+    return rfc3339(value)
+
+
+def _cell(value: Any) -> Any:
+    """What is more than one value as JSON on one line."""
+    if isinstance(value, datetime):
+        return rfc3339(value)
+    if isinstance(value, tuple) and all(isinstance(each, str) for each in value):
+        return " ".join(value)
+    if isinstance(value, tuple | dict) or is_dataclass(value):
+        return json_of.dumps(_members(value), ensure_ascii=False, default=_plain)
+    return value
+
+
+def _members(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_members(each) for each in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def _name(field: str) -> str:
+    return "data" if field == RAW else field
