@@ -408,7 +408,6 @@ def test_an_event_with_a_key_is_one_though_the_answer_to_its_post_was_lost(api: 
         assert [each.id for each in client.events.list()] == [posted.id]
 
 
-@pytest.mark.xfail(strict=True, reason="the API does not read Idempotency-Key yet: to be turned on with it")
 def test_no_post_has_two_effects_though_its_answer_was_lost(api: Api, tenant: str) -> None:
     key = api.key(tenant)
     with HostileServer(forgetting(api), passing(api)) as server, asking(server.port, key=key) as client:
