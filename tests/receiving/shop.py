@@ -13,7 +13,6 @@ from sqlalchemy import Engine
 
 from app.core import endpoints
 from app.core.endpoints import Rotated
-from app.domain.identity import public_id
 from app.ledger import events
 from app.ledger.events import NewEvent
 from app.ledger.sealing import Sealer
@@ -50,11 +49,10 @@ class Shop:
         """Commit an event of an order of its own; returns its id."""
         order = f"order-{next(NUMBERS)}"
         with self.engine.begin() as connection:
-            (seq,) = events.insert(connection, self.tenant, [NewEvent(type=type, key=order, data=data)]).values()
-        event_id = public_id("evt", seq)
+            (made,) = events.insert(connection, self.tenant, [NewEvent(type=type, key=order, data=data)]).values()
         if type == "order.placed":
-            self._placed[event_id] = order
-        return event_id
+            self._placed[made.id] = order
+        return made.id
 
     def rotate(self, overlap: timedelta) -> str:
         """The new secret."""
