@@ -41,8 +41,6 @@ router = APIRouter(prefix="/v1/endpoints", tags=["endpoints"])
 Thing = TypeVar("Thing")
 EXAMPLE = {"url": "https://shop.example/hooks", "event_types": ["order.*", "reservation.expired"]}
 NO_STORE = {"Cache-Control": "no-store"}
-# Members that must be something: null is no value of theirs.
-_NEVER_NULL = ("url", "event_types", "signing")
 
 
 @router.post(
@@ -92,10 +90,8 @@ def one(call: Operator, id: Id) -> Response:
     responses=answers(*BODY, NOT_FOUND, CONFLICT),
 )
 def change(call: Operator, id: Id, body: Small) -> Response:
-    """Change some of it; the next attempt of whatever waits is made by the new settings."""
+    """Change an endpoint; the next attempt of whatever waits is made by the new settings."""
     members = parse(EndpointChange, body).asked.model_dump(exclude_unset=True)
-    if nulls := [name for name in _NEVER_NULL if name in members and members[name] is None]:
-        raise invalid(*(Flaw(f"/{name}", "can't be null") for name in nulls))
     _vet(call, members)
     sealer = call.runtime.sealer
     return _show(call, id, lambda *on: core.change(on[0], sealer, on[1], on[2], members))
@@ -103,14 +99,14 @@ def change(call: Operator, id: Id, body: Small) -> Response:
 
 @router.delete("/{id}", status_code=204, response_class=Response, responses=answers(NOT_FOUND))
 def delete(call: Operator, id: Id) -> Response:
-    """Delete it; what waits for it is cancelled, what is in the air ends as delivered or cancelled."""
+    """Delete an endpoint; what waits for it is cancelled, what is in the air ends as delivered or cancelled."""
     _on(call, id, lambda *on: core.delete(*on) or None)
     return Response(status_code=204)
 
 
 @router.get("/{id}/secret", response_model=SecretView, responses=answers(NOT_FOUND))
 def secret(call: Operator, id: Id) -> Response:
-    """What a receiver verifies the newest signatures with."""
+    """What the receiver of an endpoint verifies the newest signatures with."""
     found = _on(call, id, lambda *on: core.secret(on[0], call.runtime.sealer, on[1], on[2]))
     return answer({"secret": found}, headers=NO_STORE)
 
@@ -122,7 +118,10 @@ def secret(call: Operator, id: Id) -> Response:
     responses=answers(*BODY, NOT_FOUND, CONFLICT),
 )
 def rotate_secret(call: Operator, id: Id, body: SmallOrNone) -> Response:
-    """A new secret from the next attempt on; the live ones sign beside it for a while. At most five live ones."""
+    """Rotate an endpoint's secret: a new one from the next attempt on.
+
+    The live ones sign beside it for a while; at most five live ones.
+    """
     overlap = timedelta(seconds=parse(Rotation, body.strip() or b"{}").asked.overlap_seconds)
     rotated = _on(call, id, lambda *on: core.rotate(on[0], call.runtime.sealer, on[1], on[2], overlap))
     return answer({"secret": rotated.secret, "previous_expires_at": rotated.previous_expires_at}, headers=NO_STORE)
@@ -130,13 +129,13 @@ def rotate_secret(call: Operator, id: Id, body: SmallOrNone) -> Response:
 
 @router.post("/{id}/enable", response_model=EndpointView, responses=answers(*BODY, NOT_FOUND))
 def enable(call: Operator, id: Id, _: Nothing) -> Response:
-    """Enable it and clear its flag; what has waited is sent, paced."""
+    """Enable an endpoint and clear its flag; what has waited is sent, paced."""
     return _show(call, id, core.enable)
 
 
 @router.post("/{id}/disable", response_model=EndpointView, responses=answers(*BODY, NOT_FOUND))
 def disable(call: Operator, id: Id, _: Nothing) -> Response:
-    """Disable it; what waits for it goes on waiting, until it is enabled or too old."""
+    """Disable an endpoint; what waits for it goes on waiting, until it is enabled or too old."""
     return _show(call, id, core.disable)
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Path
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from app.domain import identity
 
@@ -42,6 +42,11 @@ def _only(test: Callable[[Value], bool], sentence: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def example(**members: Any) -> ConfigDict:
+    """The configuration of a model that shows such a one in the documentation."""
+    return ConfigDict(json_schema_extra={"examples": [members]})
+
+
 Id = Annotated[str, Path(description="The id that it was answered with.")]
 Time = Annotated[datetime, BeforeValidator(_time)]
 Text = Annotated[str, _only(lambda text: "\0" not in text, "a text holds no NUL")]
@@ -60,4 +65,11 @@ EventType = Annotated[
     ),
     Field(json_schema_extra={"pattern": r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$", "maxLength": 128}),
 ]
-Pattern = Annotated[str, _only(identity.is_pattern, "a pattern is a type, a prefix and .*, or *")]
+Pattern = Annotated[
+    str,
+    _only(identity.is_pattern, "a pattern is a type, a prefix and .*, or *"),
+    Field(json_schema_extra={"pattern": r"^([A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*(\.\*)?|\*)$", "maxLength": 128}),
+]
+CreatedAt = Annotated[Time, Field(description="When it was made.")]
+UpdatedAt = Annotated[Time, Field(description="When it last changed.")]
+NextCursor = Annotated[str | None, Field(description="`cursor` of the next page; null when there are no more.")]

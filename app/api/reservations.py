@@ -74,13 +74,13 @@ def one(call: Producer, id: Id) -> Response:
 
 @router.post("/{id}/confirm", response_model=ReservationView, responses=answers(*BODY, NOT_FOUND, CONFLICT))
 def confirm(call: Producer, id: Id, _: Nothing) -> Response:
-    """Confirm one before its time runs out, by the database's clock; a late confirm expires it and answers 409."""
+    """Confirm a reservation in time, by the database's clock; a late confirm expires it and answers 409."""
     return _on(call, id, core.confirm)
 
 
 @router.post("/{id}/release", response_model=ReservationView, responses=answers(*BODY, NOT_FOUND, CONFLICT))
 def release(call: Producer, id: Id, _: Nothing) -> Response:
-    """Give capacity back, held or confirmed."""
+    """Release a reservation, held or confirmed: its capacity is free again."""
     return _on(call, id, core.release)
 
 

@@ -36,7 +36,9 @@ def _vet_url(url: str, allowed: Networks) -> Unfit | None:
     if isinstance(parsed, Unacceptable):
         return Unfit("url", parsed.sentence)
     refused = None if parsed.literal is None else why_refused(parsed.literal, allowed)
-    return None if refused is None else Unfit("url", f"nothing is sent to this address: {refused}")
+    if refused is None:
+        return None
+    return Unfit("url", f"nothing is sent to this address: {refused}; DUEHOOK_ALLOWED_NETWORKS can allow its network")
 
 
 def _vet_headers(headers: Mapping[str, str]) -> Unfit | None:
