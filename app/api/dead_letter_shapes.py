@@ -1,10 +1,10 @@
 """How dead letters are asked for, and how they are answered."""
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, field_validator
 
 from app.api.bodies import Body
 from app.api.delivery_shapes import ATTEMPT, DELIVERY, AttemptView, DeliveryView
-from app.api.fields import NextCursor, Time, example
+from app.api.fields import NextCursor, Time, example, not_before_since
 from app.api.paging import Listing
 from app.domain.states import DeadReason
 from app.domain.steps import FASTEST, SLOWEST
@@ -58,11 +58,7 @@ class RedriveFilter(Body):
     since: Time | None = Field(None, description="Only those that died then or later.")
     until: Time | None = Field(None, description="Only those that died then or earlier.")
 
-    @model_validator(mode="after")
-    def _forward(self) -> "RedriveFilter":
-        if self.since and self.until and self.until < self.since:
-            raise ValueError("until lies before since")
-        return self
+    _forward = field_validator("until")(not_before_since)
 
 
 class Redrive(Body):

@@ -6,7 +6,7 @@ import structlog
 from pydantic import BaseModel, Field
 
 from app.api.bodies import Body
-from app.api.fields import CreatedAt, NextCursor, Pattern, Text, Time, example
+from app.api.fields import CreatedAt, NextCursor, Pattern, Text, Time, Whole, example
 from app.core.endpoints import OVERLAP
 from app.core.vetting import MASK
 from app.domain.urls import MAX_HEADER_NAME_CHARACTERS, MAX_HEADERS, MAX_URL_CHARACTERS
@@ -53,7 +53,7 @@ Headers = Annotated[
 ]
 Secret = Annotated[str, Field(json_schema_extra={"format": "signing-secret"})]
 Rate = Annotated[float, Field(ge=0.001, le=100_000)]  # a slot in a thousand seconds is still a slot
-InFlight = Annotated[int, Field(ge=1, le=10_000)]
+InFlight = Annotated[int, Field(ge=1, le=10_000), Whole]
 Schedule = Annotated[list[Annotated[float, Field(ge=0, le=LONGEST_STEP)]], Field(max_length=50)]
 Description = Annotated[Text, Field(max_length=1000)]
 

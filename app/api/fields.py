@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Path
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from app.domain import identity
 
@@ -33,6 +33,11 @@ def _time(value: Any) -> datetime:
     return at
 
 
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number, and some programs write every one of them with a point."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _only(test: Callable[[Value], bool], sentence: str) -> AfterValidator:
     def check(value: Value) -> Value:
         if not test(value):
@@ -42,6 +47,14 @@ def _only(test: Callable[[Value], bool], sentence: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def not_before_since(until: datetime | None, info: ValidationInfo) -> datetime | None:
+    """Validates the end of a window by its beginning, which stands before it."""
+    since = info.data.get("since")
+    if since and until and until < since:
+        raise ValueError("lies before since")
+    return until
+
+
 def example(**members: Any) -> ConfigDict:
     """The configuration of a model that shows such a one in the documentation."""
     return ConfigDict(json_schema_extra={"examples": [members]})
@@ -49,6 +62,7 @@ def example(**members: Any) -> ConfigDict:
 
 Id = Annotated[str, Path(description="The id that it was answered with.")]
 Time = Annotated[datetime, BeforeValidator(_time)]
+Whole = BeforeValidator(_whole)
 Text = Annotated[str, _only(lambda text: "\0" not in text, "a text holds no NUL")]
 Name = Annotated[Text, Field(min_length=1, max_length=255)]
 ReservationId = Annotated[
@@ -63,7 +77,13 @@ EventType = Annotated[
         lambda name: not identity.is_service_type(name),
         "types under reservation., endpoint., job. and ping are the service's own",
     ),
-    Field(json_schema_extra={"pattern": r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$", "maxLength": 128}),
+    Field(
+        json_schema_extra={
+            "pattern": r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$",
+            "maxLength": 128,
+            "not": {"pattern": r"^(ping$|(reservation|endpoint|job)\.)"},
+        }
+    ),
 ]
 Pattern = Annotated[
     str,

@@ -24,7 +24,7 @@ class Listing(BaseModel, extra="forbid"):
     """The query parameters of every list; any other is refused, or a filter with a slip would show everything."""
 
     limit: int = Field(DEFAULT_LIMIT, ge=1, le=MOST, description="How many rows at most.")
-    cursor: str | None = Field(None, max_length=100, description="`next_cursor` of the page before.")
+    cursor: str | None = Field(None, max_length=100, description="`next_cursor` of the page before, of the same list.")
     tenant: str | None = Field(None, description="With a key of all tenants: whose things.")
 
 

@@ -14,11 +14,11 @@ from app.api.bodies import Sent, parse
 from app.api.fields import Id
 from app.api.openapi import answers, takes
 from app.api.paging import answer_page, place
-from app.api.problems import BODY, CONFLICT, NOT_FOUND, conflict
+from app.api.problems import BODY, CONFLICT, NOT_FOUND, Flaw, conflict, invalid
 from app.api.reading import Nothing, WithData
 from app.api.reservation_shapes import Filter, NewReservation, Reservations, ReservationView, show, view
 from app.core import reservations as core
-from app.core.reservations import Hold, Refused
+from app.core.reservations import Held, Hold, Refused
 from app.domain.identity import is_reservation_id
 from app.ledger import listings, reservations
 from app.ledger.database import in_transaction
@@ -40,10 +40,19 @@ EXAMPLE = {"id": "rsv_8f31", "resource": "seat-14C", "hold_seconds": 600, "data"
 def hold(call: Producer, body: WithData) -> Response:
     """Hold capacity until a time; a repeat with the same id and members answers 200 and changes nothing."""
     sent = parse(NewReservation, body, most_data=call.runtime.settings.max_event_bytes)
-    held = in_transaction(call.runtime.engine, lambda connection: core.hold(connection, call.tenant, _asked(sent)))
+    held = in_transaction(call.runtime.engine, lambda connection: _hold(connection, call.tenant, sent))
     if isinstance(held, Refused):
         raise conflict(held.why)
     return answer(view(held.reservation), 201 if held.made else 200)
+
+
+def _hold(connection: Connection, tenant: str, sent: Sent[NewReservation]) -> Held | Refused:
+    """As the core does; but a repeat may come when its time has passed, and a new one may not."""
+    held = core.hold(connection, tenant, _asked(sent))
+    at = sent.asked.expires_at
+    if at is not None and isinstance(held, Held) and held.made and at <= held.reservation.created_at:
+        raise invalid(Flaw("/expires_at", "lies in the past"))
+    return held
 
 
 def _asked(sent: Sent[NewReservation]) -> Hold:

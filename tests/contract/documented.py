@@ -77,7 +77,7 @@ def _check_body(response: httpx.Response, content: dict[str, Any] | None, where:
     media_type = response.headers["content-type"]
     assert media_type in content, f"{where} as {media_type}"
     if body and response.request.method != "HEAD":
-        found = flaws(content[media_type]["schema"], _readable(body))
+        found = flaws(content[media_type]["schema"], readable(body))
         assert not found, f"{where} with {found}"
 
 
@@ -86,7 +86,7 @@ def route_of(path: str) -> str:
     return next((template for template, pattern in _TEMPLATES if pattern.fullmatch(path)), path)
 
 
-def _readable(body: bytes) -> Any:
+def readable(body: bytes) -> Any:
     """An answer as a validator can read it: `data` may hold what no Unicode text, computer number or stack does."""
     text = _SURROGATE.sub(r"\\u0041", body.decode())
     value = json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 18 else 0, parse_float=_float)

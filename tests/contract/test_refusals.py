@@ -360,6 +360,8 @@ def test_an_unknown_path_is_404(client: httpx.Client, path: str) -> None:
         ("GET", "/v1/reservations/rsv_1/confirm", "POST"),
         ("DELETE", "/v1/deliveries", "GET, HEAD"),
         ("POST", "/v1/dead-letters", "GET, HEAD"),
+        ("PUT", "/v1/dead-letters/redrive", "POST"),
+        ("PUT", "/v1/dead-letters/dlv_1", "GET, HEAD"),
         ("PUT", "/v1/jobs/job_1/cancel", "POST"),
         ("POST", "/healthz", "GET, HEAD"),
     ],
