@@ -24,7 +24,7 @@ schemathesis.openapi.format("signing-secret", SECRETS)
 
 @schemathesis.hook
 def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]) -> None:
-    """Makes valid what only words can demand: an id that exists, no made-up cursor, an end after its start, and all of it to come."""
+    """Makes valid what only words can demand: an id that exists, no made-up cursor, times to come, and in order."""
     if case.meta is None or case.meta.generation.mode is not schemathesis.GenerationMode.POSITIVE:
         return
     if "id" in case.path_parameters:
