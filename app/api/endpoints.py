@@ -1,6 +1,6 @@
 """Endpoints over HTTP: subscribe, look, change, rotate, switch on and off, delete. For operators."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from app.api.acting import act_on
 from app.api.answers import Json, answer, write
 from app.api.auth import Call, Operator
-from app.api.bodies import parse
+from app.api.bodies import Judge, parse
 from app.api.endpoint_shapes import (
     CreatedView,
     EndpointChange,
@@ -26,7 +26,7 @@ from app.api.endpoint_shapes import (
 from app.api.fields import Id
 from app.api.openapi import answers, takes
 from app.api.paging import Plain, answer_page, place
-from app.api.problems import BODY, CONFLICT, NOT_FOUND, Flaw, invalid
+from app.api.problems import BODY, CONFLICT, NOT_FOUND, Flaw
 from app.api.reading import Nothing, Small, SmallOrNone
 from app.core import endpoints as core
 from app.core import vetting
@@ -52,8 +52,7 @@ NO_STORE = {"Cache-Control": "no-store"}
 )
 def create(call: Operator, body: Small) -> Response:
     """Subscribe a URL; the answer is the only one that holds both the endpoint and its secret."""
-    members = parse(NewEndpoint, body).asked.model_dump()
-    _vet(call, members)
+    members = parse(NewEndpoint, body, judge=_vetting(call)).asked.model_dump()
     wanted = Wanted(**members)
     sealer = call.runtime.sealer
     made = in_transaction(call.runtime.engine, lambda connection: core.create(connection, sealer, call.tenant, wanted))
@@ -91,8 +90,7 @@ def one(call: Operator, id: Id) -> Response:
 )
 def change(call: Operator, id: Id, body: Small) -> Response:
     """Change an endpoint; the next attempt of whatever waits is made by the new settings."""
-    members = parse(EndpointChange, body).asked.model_dump(exclude_unset=True)
-    _vet(call, members)
+    members = parse(EndpointChange, body, judge=_vetting(call)).asked.model_dump(exclude_unset=True)
     sealer = call.runtime.sealer
     return _show(call, id, lambda *on: core.change(on[0], sealer, on[1], on[2], members))
 
@@ -155,6 +153,6 @@ def _show(call: Call, id: str, act: Callable[[Connection, str, int], Endpoint | 
     return answer(_on(call, id, work))
 
 
-def _vet(call: Call, members: Mapping[str, Any]) -> None:
-    if unfit := vetting.vet(members, tuple(call.runtime.settings.allowed_networks)):
-        raise invalid(*(Flaw(f"/{each.member}", each.why) for each in unfit))
+def _vetting(call: Call) -> Judge:
+    allowed = tuple(call.runtime.settings.allowed_networks)
+    return lambda members: [Flaw(f"/{each.member}", each.why) for each in vetting.vet(members, allowed)]

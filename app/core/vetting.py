@@ -25,7 +25,7 @@ def vet(members: Mapping[str, Any], allowed: Networks) -> list[Unfit]:
     unfit = [
         None if url is None else _vet_url(url, allowed),
         None if headers is None else _vet_headers(headers),
-        None if secret is None else _vet_secret(secret, members["signing"]),
+        None if secret is None else _vet_secret(secret, members.get("signing", "hmac")),
     ]
     return [each for each in unfit if each is not None]
 
