@@ -21,8 +21,13 @@ from app.runtime import Runtime
 ABOUT = """\
 Holds capacity until its time, and delivers events to endpoints as signed webhooks.
 
-Errors are RFC 9457 problems. Lists are newest first, `limit` rows a page; go on with `next_cursor` until it is null:
-a filtered page may be short, or even empty, before that. There is no order between deliveries.
+Errors are RFC 9457 problems; a path that there is not is 404, a method that it has not 405.
+
+Lists are newest first, `limit` rows a page; go on with `next_cursor` until it is null: a filtered page may be short, or
+even empty, before that. Rows that arrive meanwhile neither repeat nor hide others. One that was written earlier and
+committed later may turn up between rows that you have seen: a list is no feed to follow.
+
+There is no order between deliveries: receivers go by `version`, `timestamp` or `key`.
 """
 # It would tell exporters the words of exceptions, which may hold payloads; and it costs 0.25 ms of CPU a request, as
 # much as all the rest of the framework.

@@ -47,10 +47,10 @@ def hold(call: Producer, body: WithData) -> Response:
 
 
 def _hold(connection: Connection, tenant: str, sent: Sent[NewReservation]) -> Held | Refused:
-    """As the core does; but a repeat may come when its time has passed, and a new one may not."""
+    """As the core does, but not what was over when it was made; a repeat may come later than its time."""
     held = core.hold(connection, tenant, _asked(sent))
     at = sent.asked.expires_at
-    if at is not None and isinstance(held, Held) and held.made and at <= held.reservation.created_at:
+    if at is not None and isinstance(held, Held) and at <= held.reservation.created_at:
         raise invalid(Flaw("/expires_at", "lies in the past"))
     return held
 
