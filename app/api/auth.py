@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Annotated
 
-from fastapi import Depends, Query, Request, Security
+from fastapi import Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from app.api import problems
@@ -115,5 +115,6 @@ def _tenant(key: ApiKey, asked: str | None) -> str:
     return asked
 
 
-Producer = Annotated[Call, Depends(_needs(KeyScope.PRODUCER, KeyScope.OPERATOR))]
-Operator = Annotated[Call, Depends(_needs(KeyScope.OPERATOR))]
+# The scopes stand in the document; what holds them is `_needs`.
+Producer = Annotated[Call, Security(_needs(KeyScope.PRODUCER, KeyScope.OPERATOR), scopes=[KeyScope.PRODUCER])]
+Operator = Annotated[Call, Security(_needs(KeyScope.OPERATOR), scopes=[KeyScope.OPERATOR])]

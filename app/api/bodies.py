@@ -1,7 +1,7 @@
 """Bodies as models: strict outside `data`, and every byte of `data` as it was sent."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Generic, TypeVar
@@ -48,13 +48,20 @@ class Sent(Generic[Asked]):
         return json.dumps(known, sort_keys=True, separators=(",", ":"))
 
 
-def parse(model: type[Asked], body: bytes, *, most_data: int = 0) -> Sent[Asked]:
-    """One object as `model`; raises the problem of everything that is wrong with it."""
+Judge = Callable[[Members], list[Flaw]]  # of what the members mean, given those whose shape is right
+
+
+def _nothing_wrong(_: Members) -> list[Flaw]:
+    return []
+
+
+def parse(model: type[Asked], body: bytes, *, most_data: int = 0, judge: Judge = _nothing_wrong) -> Sent[Asked]:
+    """One object as `model`; raises the problem of everything that is wrong with its shape and for `judge`."""
     try:
         members = read_object(body, _verbatim(model))
     except JsonTextError as error:
         raise _problem(error, body) from None
-    return _all_or_nothing([_sent(model, members, "", most_data)])[0]
+    return _all_or_nothing([_sent(model, members, "", most_data, judge)])[0]
 
 
 def parse_one_or_many(model: type[Asked], body: bytes, *, most: int, most_data: int) -> Sent[Asked] | list[Sent[Asked]]:
@@ -87,19 +94,22 @@ def _problem(error: JsonTextError, body: bytes) -> ProblemError:
     return ProblemError(problems.NOT_JSON, str(error))
 
 
-def _sent(model: type[Asked], members: Members, at: str, most_data: int) -> Sent[Asked] | list[Flaw]:
+def _sent(
+    model: type[Asked], members: Members, at: str, most_data: int, judge: Judge = _nothing_wrong
+) -> Sent[Asked] | list[Flaw]:
     data = members.get("data")
     if isinstance(data, str) and "data" in model.model_fields:
         if len(data) > most_data or len(data.encode()) > most_data:
             raise ProblemError(problems.TOO_LARGE, f"{at}/data has more than {most_data} bytes")
         members = {**members, "data": Json(data)}
     try:
-        return Sent(model.model_validate(members), members)
+        asked = model.model_validate(members)
     except ValidationError as error:
-        return [
-            Flaw(at + pointer(*each["loc"]), sentence(dict(each)))
-            for each in error.errors(include_url=False, include_input=False)
-        ]
+        wrong = error.errors(include_url=False, include_input=False)
+        shapes = [Flaw(at + pointer(*each["loc"]), sentence(dict(each))) for each in wrong]
+        misshapen = {part for each in wrong for part in each["loc"][:1]}
+        return shapes + judge({name: value for name, value in members.items() if name not in misshapen})
+    return judge(members) or Sent(asked, members)
 
 
 def _all_or_nothing(read: list[Sent[Asked] | list[Flaw]]) -> list[Sent[Asked]]:

@@ -1,8 +1,11 @@
-"""What the framework leaves open between a request and its connection: HEAD, and bodies that nobody read."""
+"""What the framework leaves open between a request and its connection: HEAD, unread bodies, what is no HTTP."""
 
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from app.api.problems import NOT_HTTP, ProblemError, respond
 
 DISCARDED_BYTES = 64 * 1024 * 1024
 
@@ -49,3 +52,15 @@ def _is_bounded(scope: Scope) -> bool:
     if b"transfer-encoding" in headers:
         return False
     return int(headers.get(b"content-length", b"0")) <= DISCARDED_BYTES
+
+
+class Protocol(HttpToolsProtocol):
+    """The server's own; but what it can't read is answered with a problem too."""
+
+    def send_400_response(self, msg: str) -> None:
+        response = respond(ProblemError(NOT_HTTP, "the request can't be read as HTTP"))
+        headers = b"".join(b"%b: %b\r\n" % each for each in response.raw_headers)
+        self.transport.write(
+            b"HTTP/1.1 400 Bad Request\r\n%bconnection: close\r\n\r\n%b" % (headers, bytes(response.body))
+        )
+        self.transport.close()

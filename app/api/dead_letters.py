@@ -69,7 +69,7 @@ def newest(call: Operator, filters: Annotated[Filter, Query()]) -> Response:
     responses=answers(*BODY, also={200: (Matching, "A dry run: so many match.")}),
 )
 def redrive_matching(call: Operator, body: Small) -> Response:
-    """Try again all that match and are dead now, each in a new round; a job, which keeps to the rate.
+    """Redrive all dead letters that match and are dead now, each in a new round; a job, which keeps to the rate.
 
     What has no endpoint any more, or whose event is cancelled, is passed over. What waits for a disabled endpoint
     goes on waiting. Each call makes a job; two at once open nothing twice.
@@ -88,7 +88,7 @@ def redrive_matching(call: Operator, body: Small) -> Response:
 
 @router.get("/{id}", response_model=DeadLetterWithAttempts, responses=answers(NOT_FOUND))
 def one(call: Operator, id: Id) -> Response:
-    """One dead letter with its attempts, by the id of the delivery."""
+    """One dead letter with its attempts; its id is the delivery's."""
 
     def find(connection: Connection, tenant: str, key: int) -> Mapping[str, Value] | None:
         found, died = by_hand.find(connection, tenant, key), dead_letters.died(connection, [key])
@@ -106,7 +106,7 @@ def one(call: Operator, id: Id) -> Response:
     responses=answers(*BODY, NOT_FOUND, CONFLICT),
 )
 def redrive(call: Operator, id: Id, _: Nothing) -> Response:
-    """Try one again, now and in a new round, by the id of the delivery; 409 when it is none of the dead."""
+    """Redrive one dead letter, now and in a new round; its id is the delivery's. 409 when it is none of the dead."""
 
     def redriven(connection: Connection, tenant: str, key: int) -> Mapping[str, Value] | Refused | None:
         found = core.redrive(connection, tenant, key)

@@ -101,7 +101,7 @@ def one(call: Operator, id: Id) -> Response:
     "/v1/deliveries/{id}/retry", response_model=DeliveryWithAttempts, responses=answers(*BODY, NOT_FOUND, CONFLICT)
 )
 def retry(call: Operator, id: Id, _: Nothing) -> Response:
-    """Try it now: a finished one in a new round, its schedule and age anew; 409 while it is in the air."""
+    """Retry a delivery now: a finished one in a new round, its schedule and age anew; 409 while it is in the air."""
     return _on(call, id, core.retry)
 
 
@@ -111,7 +111,7 @@ def retry(call: Operator, id: Id, _: Nothing) -> Response:
     responses=answers(*BODY, NOT_FOUND, CONFLICT, also={202: (DeliveryWithAttempts, "It is in the air: asked for.")}),
 )
 def cancel(call: Operator, id: Id, _: Nothing) -> Response:
-    """Give it up; one in the air is answered 202, and ends as delivered or cancelled. 409 when it is finished."""
+    """Cancel a delivery; one in the air is answered 202, and ends as delivered or cancelled. 409 when finished."""
     return _on(call, id, core.cancel, status_of=lambda found: 202 if found.status is DeliveryStatus.LEASED else 200)
 
 

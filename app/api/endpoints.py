@@ -1,6 +1,6 @@
 """Endpoints over HTTP: subscribe, look, change, rotate, switch on and off, delete. For operators."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from app.api.acting import act_on, perform
 from app.api.answers import Answer, Json, answer, write
 from app.api.auth import Call, Operator
-from app.api.bodies import parse
+from app.api.bodies import Judge, parse
 from app.api.endpoint_shapes import (
     CreatedView,
     EndpointChange,
@@ -27,7 +27,7 @@ from app.api.fields import Id
 from app.api.limits import ENDPOINTS_RETRY_SECONDS, too_many
 from app.api.openapi import answers, takes
 from app.api.paging import Plain, answer_page, place
-from app.api.problems import BODY, CONFLICT, NOT_FOUND, Flaw, invalid
+from app.api.problems import BODY, CONFLICT, NOT_FOUND, Flaw
 from app.api.reading import Nothing, Small, SmallOrNone
 from app.api.turns import InTurn
 from app.core import endpoints as core
@@ -42,8 +42,6 @@ router = APIRouter(prefix="/v1/endpoints", tags=["endpoints"], route_class=InTur
 Thing = TypeVar("Thing")
 EXAMPLE = {"url": "https://shop.example/hooks", "event_types": ["order.*", "reservation.expired"]}
 NO_STORE = {"Cache-Control": "no-store"}
-# Members that must be something: null is no value of theirs.
-_NEVER_NULL = ("url", "event_types", "signing")
 
 
 @router.post(
@@ -55,8 +53,7 @@ _NEVER_NULL = ("url", "event_types", "signing")
 )
 def create(call: Operator, body: Small) -> Response:
     """Subscribe a URL; the answer is the only one that holds both the endpoint and its secret."""
-    members = parse(NewEndpoint, body).asked.model_dump()
-    _vet(call, members)
+    members = parse(NewEndpoint, body, judge=_vetting(call)).asked.model_dump()
     wanted = Wanted(**members)
     sealer = call.runtime.sealer
 
@@ -105,24 +102,21 @@ def one(call: Operator, id: Id) -> Response:
     responses=answers(*BODY, NOT_FOUND, CONFLICT),
 )
 def change(call: Operator, id: Id, body: Small) -> Response:
-    """Change some of it; the next attempt of whatever waits is made by the new settings."""
-    members = parse(EndpointChange, body).asked.model_dump(exclude_unset=True)
-    if nulls := [name for name in _NEVER_NULL if name in members and members[name] is None]:
-        raise invalid(*(Flaw(f"/{name}", "can't be null") for name in nulls))
-    _vet(call, members)
+    """Change an endpoint; the next attempt of whatever waits is made by the new settings."""
+    members = parse(EndpointChange, body, judge=_vetting(call)).asked.model_dump(exclude_unset=True)
     sealer = call.runtime.sealer
     return _show(call, id, lambda *on: core.change(on[0], sealer, on[1], on[2], members))
 
 
 @router.delete("/{id}", status_code=204, response_class=Response, responses=answers(NOT_FOUND))
 def delete(call: Operator, id: Id) -> Response:
-    """Delete it; what waits for it is cancelled, what is in the air ends as delivered or cancelled."""
+    """Delete an endpoint; what waits for it is cancelled, what is in the air ends as delivered or cancelled."""
     return _on(call, id, lambda *on: core.delete(*on) or None, lambda _: Response(status_code=204))
 
 
 @router.get("/{id}/secret", response_model=SecretView, responses=answers(NOT_FOUND))
 def secret(call: Operator, id: Id) -> Response:
-    """What a receiver verifies the newest signatures with."""
+    """What the receiver of an endpoint verifies the newest signatures with."""
     sealer = call.runtime.sealer
     return _on(
         call,
@@ -139,7 +133,10 @@ def secret(call: Operator, id: Id) -> Response:
     responses=answers(*BODY, NOT_FOUND, CONFLICT),
 )
 def rotate_secret(call: Operator, id: Id, body: SmallOrNone) -> Response:
-    """A new secret from the next attempt on; the live ones sign beside it for a while. At most five live ones."""
+    """Rotate an endpoint's secret: a new one from the next attempt on.
+
+    The live ones sign beside it for a while; at most five live ones.
+    """
     overlap = timedelta(seconds=parse(Rotation, body.strip() or b"{}").asked.overlap_seconds)
     sealer = call.runtime.sealer
 
@@ -151,13 +148,13 @@ def rotate_secret(call: Operator, id: Id, body: SmallOrNone) -> Response:
 
 @router.post("/{id}/enable", response_model=EndpointView, responses=answers(*BODY, NOT_FOUND))
 def enable(call: Operator, id: Id, _: Nothing) -> Response:
-    """Enable it and clear its flag; what has waited is sent, paced."""
+    """Enable an endpoint and clear its flag; what has waited is sent, paced."""
     return _show(call, id, core.enable)
 
 
 @router.post("/{id}/disable", response_model=EndpointView, responses=answers(*BODY, NOT_FOUND))
 def disable(call: Operator, id: Id, _: Nothing) -> Response:
-    """Disable it; what waits for it goes on waiting, until it is enabled or too old."""
+    """Disable an endpoint; what waits for it goes on waiting, until it is enabled or too old."""
     return _show(call, id, core.disable)
 
 
@@ -182,6 +179,6 @@ def _show(call: Call, id: str, act: Callable[[Connection, str, int], Endpoint | 
     return _on(call, id, work, answer)
 
 
-def _vet(call: Call, members: Mapping[str, Any]) -> None:
-    if unfit := vetting.vet(members, tuple(call.runtime.settings.allowed_networks)):
-        raise invalid(*(Flaw(f"/{each.member}", each.why) for each in unfit))
+def _vetting(call: Call) -> Judge:
+    allowed = tuple(call.runtime.settings.allowed_networks)
+    return lambda members: [Flaw(f"/{each.member}", each.why) for each in vetting.vet(members, allowed)]

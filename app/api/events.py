@@ -50,7 +50,11 @@ EXAMPLE = {"type": "order.placed", "key": "order-4711", "data": {"order": 4711}}
     responses=answers(*BODY, CONFLICT, also={200: (AcceptedView, "The same event had been posted before.")}),
 )
 def post(call: Producer, body: OneOrMany) -> Response:
-    """Post an event, or a list of up to 1,000 in order, all or nothing, for the endpoints that match it when due."""
+    """Post an event, or a list of up to 1,000 in order, all or nothing.
+
+    Each goes to the endpoints that match it when it is due. A second one with the same key, type, data and time is
+    the first again: 200 for one alone.
+    """
     most_data = call.runtime.settings.max_event_bytes
     sent = parse_one_or_many(NewEvent, body, most=MOST, most_data=most_data)
     if isinstance(sent, list):
@@ -132,7 +136,10 @@ def one(call: Producer, id: Id) -> Response:
 
 @router.post("/{id}/cancel", response_model=CancelledView, responses=answers(*BODY, NOT_FOUND))
 def cancel(call: Producer, id: Id, _: Nothing) -> Response:
-    """End every delivery that is neither finished nor in the air; one in the air ends as delivered or cancelled."""
+    """Cancel an event: every delivery that is neither finished nor in the air ends.
+
+    One in the air ends as delivered or cancelled.
+    """
 
     def shown(done: Cancelled) -> Answer:
         return answer({"cancelled": done.cancelled, "in_flight": done.in_flight, "finished": done.finished})

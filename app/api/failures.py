@@ -60,11 +60,16 @@ def _of_routing(request: Request, error: HTTPException) -> ProblemError:
 
 
 def _allowed(request: Request) -> str:
-    """The methods of every route of this path: each has a route of its own, and the router names only one."""
-    methods: set[str] = set()
-    for route in request.app.routes:
-        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
-            methods |= route.methods or set()
+    """The methods of every route of this path: each has a route of its own, and the router names only one.
+
+    A path of a fixed name is no thing's of that id: only what goes by the first route's pattern counts.
+    """
+    fitting = [
+        route
+        for route in request.app.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+    ]
+    methods = {method for route in fitting if route.path == fitting[0].path for method in route.methods or ()}
     return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Path
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 
 from app.domain import identity
 
@@ -33,6 +33,11 @@ def _time(value: Any) -> datetime:
     return at
 
 
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number, and some programs write every one of them with a point."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _only(test: Callable[[Value], bool], sentence: str) -> AfterValidator:
     def check(value: Value) -> Value:
         if not test(value):
@@ -54,8 +59,22 @@ def _number(prefix: identity.Prefix, whose: str) -> BeforeValidator:
     return BeforeValidator(read)
 
 
+def not_before_since(until: datetime | None, info: ValidationInfo) -> datetime | None:
+    """Validates the end of a window by its beginning, which stands before it."""
+    since = info.data.get("since")
+    if since and until and until < since:
+        raise ValueError("lies before since")
+    return until
+
+
+def example(**members: Any) -> ConfigDict:
+    """The configuration of a model that shows such a one in the documentation."""
+    return ConfigDict(json_schema_extra={"examples": [members]})
+
+
 Id = Annotated[str, Path(description="The id that it was answered with.")]
 Time = Annotated[datetime, BeforeValidator(_time)]
+Whole = BeforeValidator(_whole)
 Text = Annotated[str, _only(lambda text: "\0" not in text, "a text holds no NUL")]
 Name = Annotated[Text, Field(min_length=1, max_length=255)]
 ReservationId = Annotated[
@@ -74,6 +93,19 @@ EventType = Annotated[
         lambda name: not identity.is_service_type(name),
         "types under reservation., endpoint., job. and ping are the service's own",
     ),
-    Field(json_schema_extra={"pattern": r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$", "maxLength": 128}),
+    Field(
+        json_schema_extra={
+            "pattern": r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$",
+            "maxLength": 128,
+            "not": {"pattern": r"^(ping$|(reservation|endpoint|job)\.)"},
+        }
+    ),
 ]
-Pattern = Annotated[str, _only(identity.is_pattern, "a pattern is a type, a prefix and .*, or *")]
+Pattern = Annotated[
+    str,
+    _only(identity.is_pattern, "a pattern is a type, a prefix and .*, or *"),
+    Field(json_schema_extra={"pattern": r"^([A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*(\.\*)?|\*)$", "maxLength": 128}),
+]
+CreatedAt = Annotated[Time, Field(description="When it was made.")]
+UpdatedAt = Annotated[Time, Field(description="When it last changed.")]
+NextCursor = Annotated[str | None, Field(description="`cursor` of the next page; null when there are no more.")]

@@ -3,11 +3,12 @@
 from typing import Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from app import broker
 from app.api.answers import answer
+from app.api.fields import example
 from app.ledger import service
 from app.ledger.database import UNDONE
 from app.runtime import Runtime
@@ -20,15 +21,19 @@ router = APIRouter(tags=["health"])
 class Live(BaseModel):
     """The process answers."""
 
-    status: Literal["ok"]
+    model_config = example(status="ok")
+
+    status: Literal["ok"] = Field(description="Always.")
 
 
 class Ready(BaseModel):
     """Each dependency by name. Without the broker the API is ready: it writes to the database alone."""
 
-    status: Literal["ready", "not ready"]
-    database: Literal["ok", "unreachable", "unfit"]
-    broker: Literal["ok", "unreachable", "not set"]
+    model_config = example(status="ready", database="ok", broker="ok")
+
+    status: Literal["ready", "not ready"] = Field(description="Whether requests can be served.")
+    database: Literal["ok", "unreachable", "unfit"] = Field(description="unfit: it has not this version's schema.")
+    broker: Literal["ok", "unreachable", "not set"] = Field(description="Asked by a PING.")
 
 
 @router.get("/healthz", response_model=Live)

@@ -5,9 +5,20 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from app.api.answers import Json, write
-from app.api.fields import Time
+from app.api.fields import CreatedAt, NextCursor, UpdatedAt, example
 from app.domain.states import JobStatus
 from app.ledger.jobs import Job
+
+JOB = {
+    "id": "job_2a",
+    "kind": "redrive",
+    "status": "running",
+    "done": 400,
+    "total": 1200,
+    "result": {"reopened": 390, "made": 0, "skipped": {"event_cancelled": 10}},
+    "created_at": "2030-01-31T12:00:00.000000Z",
+    "updated_at": "2030-01-31T12:00:08.000000Z",
+}
 
 
 class JobResult(BaseModel):
@@ -22,21 +33,25 @@ class JobResult(BaseModel):
 class JobView(BaseModel):
     """Long work. It goes on by itself; poll it, or subscribe to `job.completed`, which tells of every end."""
 
-    id: str
+    model_config = example(**JOB)
+
+    id: str = Field(description="job_ and digits.")
     kind: str = Field(description="redrive or replay.")
-    status: JobStatus
+    status: JobStatus = Field(description="queued, then running, until it is completed, failed or cancelled.")
     done: int = Field(description="Looked at: dead letters that match, or events of the window.")
     total: int | None = Field(description="Of how many; null until they are counted.")
     result: JobResult | None = Field(description="Null before the first step.")
-    created_at: Time
-    updated_at: Time
+    created_at: CreatedAt
+    updated_at: UpdatedAt
 
 
 class Jobs(BaseModel):
     """A page of jobs, newest first."""
 
-    data: list[JobView]
-    next_cursor: str | None
+    model_config = example(data=[JOB], next_cursor=None)
+
+    data: list[JobView] = Field(description="The jobs of this page.")
+    next_cursor: NextCursor
 
 
 def view(job: Job) -> dict[str, Any]:

@@ -37,5 +37,5 @@ def one(call: Operator, id: Id) -> Response:
 
 @router.post("/{id}/cancel", response_model=JobView, responses=answers(*BODY, NOT_FOUND, CONFLICT))
 def cancel(call: Operator, id: Id, _: Nothing) -> Response:
-    """End it where it is: what it has done stays done. 409 when it has ended otherwise."""
+    """Cancel a job where it is; what it has done stays done. 409 when it has ended otherwise."""
     return act_on(call, "job", number("job", id), core.cancel, lambda job: answer(view(job)))

@@ -33,7 +33,7 @@ class Listing(BaseModel, extra="forbid"):
     limit: Annotated[int, BeforeValidator(_digits)] = Field(
         DEFAULT_LIMIT, ge=1, le=MOST, description="How many rows at most."
     )
-    cursor: str | None = Field(None, max_length=100, description="`next_cursor` of the page before.")
+    cursor: str | None = Field(None, max_length=100, description="`next_cursor` of the page before, of the same list.")
     tenant: str | None = Field(None, description="With a key of all tenants: whose things.")
 
 

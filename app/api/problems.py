@@ -24,6 +24,7 @@ class Kind:
         return f"/problems/{self.name}"
 
 
+NOT_HTTP = Kind("not-http", 400, "Not HTTP", "The request can't be read as HTTP; the connection is closed.")
 NOT_JSON = Kind("not-json", 400, "Not JSON", "The body is not one JSON text in UTF-8.")
 NO_KEY = Kind("no-key", 401, "No valid key", "Send a valid API key as `Authorization: Bearer <key>`.")
 WRONG_SCOPE = Kind("wrong-scope", 403, "Not with this key", "The key is valid, but not for this.")

@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from app.api.bodies import Body
-from app.api.fields import Time
+from app.api.fields import Time, not_before_since
 
 Status = Literal["dead", "cancelled", "delivered"]
 
@@ -19,8 +19,4 @@ class Replay(Body):
         ["dead", "cancelled"], description="Re-open deliveries of these; what is missing is made in any case."
     )
 
-    @model_validator(mode="after")
-    def _forward(self) -> "Replay":
-        if self.until and self.until < self.since:
-            raise ValueError("until lies before since")
-        return self
+    _forward = field_validator("until")(not_before_since)

@@ -31,7 +31,7 @@ EXAMPLE = {"since": "2030-01-31T12:00:00Z", "until": "2030-01-31T18:00:00Z", "st
     responses=answers(*BODY, NOT_FOUND, CONFLICT),
 )
 def replay(call: Operator, id: Id, body: Small) -> Response:
-    """Send it the events created in a window that match its patterns now; a job.
+    """Replay to an endpoint the events created in a window that match its patterns now; a job.
 
     What it never got is made, what it has had is re-opened by its status; cancelled events and pings are passed over.
     The same event id and bytes: its receiver may have had them. At most 1,000 a second are opened, and sent at the
@@ -55,7 +55,7 @@ def replay(call: Operator, id: Id, body: Small) -> Response:
     responses=answers(*BODY, NOT_FOUND, CONFLICT),
 )
 def ping(call: Operator, id: Id, _: Nothing) -> Response:
-    """Send it an event of type `ping`, whatever its patterns, and nobody else; each call sends one.
+    """Ping an endpoint: an event of type `ping`, whatever its patterns, and to nobody else; each call sends one.
 
     What came back is in the event's delivery; a 410 disables nothing. 409 while it is disabled.
     """

@@ -6,19 +6,38 @@ from pydantic import BaseModel, Field, model_validator
 
 from app.api.answers import Json, write
 from app.api.bodies import Body
-from app.api.fields import LONGEST_HOLD, Name, ReservationId, Text, Time
+from app.api.fields import LONGEST_HOLD, CreatedAt, Name, NextCursor, ReservationId, Text, Time, UpdatedAt, example
 from app.api.paging import Listing
 from app.domain.states import ReservationStatus
 from app.ledger.reservations import Reservation
 
+RESERVATION = {
+    "id": "rsv_8f31",
+    "resource": "seat-14C",
+    "status": "held",
+    "version": 1,
+    "expires_at": "2030-01-31T12:10:00.000000Z",
+    "overdue": False,
+    "exclusive": True,
+    "data": {"cart": 7},
+    "created_at": "2030-01-31T12:00:00.000000Z",
+    "updated_at": "2030-01-31T12:00:00.000000Z",
+}
+_ONE_END = [
+    {"required": ["hold_seconds"], "properties": {"hold_seconds": {"type": "number"}}},
+    {"required": ["expires_at"], "properties": {"expires_at": {"type": "string"}}},
+]
 
-class NewReservation(Body):
+
+class NewReservation(Body, json_schema_extra={"oneOf": _ONE_END}):
     """Capacity to be held. Exactly one of `hold_seconds` and `expires_at`; which one is sent, tells a repeat."""
 
-    id: ReservationId | None = Field(None, description="Your own, to make a repeat harmless.")
-    resource: Name
-    hold_seconds: float | None = Field(None, gt=0, le=LONGEST_HOLD)
-    expires_at: Time | None = None
+    id: ReservationId | None = Field(None, description="Your own, to make a repeat harmless; made when left out.")
+    resource: Name = Field(description="What is held, as you call it.")
+    hold_seconds: float | None = Field(
+        None, gt=0, le=LONGEST_HOLD, description="For how long, from now on by the database's clock."
+    )
+    expires_at: Time | None = Field(None, description="Until when, instead; in the future. It never changes.")
     exclusive: bool = Field(False, description="At most one held or confirmed exclusive one per resource.")
     data: Any = Field(None, description="Any JSON; answered, and sent in events, byte for byte.")
 
@@ -30,25 +49,31 @@ class NewReservation(Body):
 
 
 class ReservationView(BaseModel):
-    """A reservation. `overdue` is a held one whose time has passed and which nobody has expired yet."""
+    """Capacity that is, or was, held until a time."""
 
-    id: str
-    resource: str
-    status: ReservationStatus
-    version: int
-    expires_at: Time
-    overdue: bool
-    exclusive: bool
-    data: Any
-    created_at: Time
-    updated_at: Time
+    model_config = example(**RESERVATION)
+
+    id: str = Field(description="rsv_ and letters or digits; unique in the tenant.")
+    resource: str = Field(description="What is held.")
+    status: ReservationStatus = Field(
+        description="held until it is confirmed, released or expired; a confirmed one may still be released."
+    )
+    version: int = Field(description="1 when it was made, one more with each transition; by it, order its events.")
+    expires_at: Time = Field(description="Until when it could be confirmed; never changes.")
+    overdue: bool = Field(description="It is held, its time has passed, and nobody has expired it yet.")
+    exclusive: bool = Field(description="No other exclusive one of this resource is held or confirmed.")
+    data: Any = Field(description="What it was made with, byte for byte; null when it was left out.")
+    created_at: CreatedAt
+    updated_at: UpdatedAt
 
 
 class Reservations(BaseModel):
     """A page of reservations, newest first."""
 
-    data: list[ReservationView]
-    next_cursor: str | None
+    model_config = example(data=[RESERVATION], next_cursor="cmVzZXJ2YXRpb25zLjQy")
+
+    data: list[ReservationView] = Field(description="The reservations of this page.")
+    next_cursor: NextCursor
 
 
 class Filter(Listing):

@@ -14,12 +14,12 @@ from app.api.bodies import Sent, parse
 from app.api.fields import Id
 from app.api.openapi import answers, takes
 from app.api.paging import answer_page, place
-from app.api.problems import BODY, CONFLICT, NOT_FOUND, ProblemError, conflict
+from app.api.problems import BODY, CONFLICT, NOT_FOUND, Flaw, ProblemError, conflict, invalid
 from app.api.reading import Nothing, WithData
 from app.api.reservation_shapes import Filter, NewReservation, Reservations, ReservationView, show, view
 from app.api.turns import InTurn
 from app.core import reservations as core
-from app.core.reservations import Hold, Refused
+from app.core.reservations import Held, Hold, Refused
 from app.domain.identity import is_reservation_id
 from app.ledger import listings, reservations
 from app.ledger.reservations import Reservation
@@ -42,12 +42,21 @@ def hold(call: Producer, body: WithData) -> Response:
     sent = parse(NewReservation, body, most_data=call.runtime.settings.max_event_bytes)
 
     def work(connection: Connection) -> Response | ProblemError:
-        held = core.hold(connection, call.tenant, _asked(sent))
+        held = _hold(connection, call.tenant, sent)
         if isinstance(held, Refused):
             return conflict(held.why)
         return answer(view(held.reservation), 201 if held.made else 200)
 
     return perform(call, work)
+
+
+def _hold(connection: Connection, tenant: str, sent: Sent[NewReservation]) -> Held | Refused:
+    """As the core does, but not what was over when it was made; a repeat may come later than its time."""
+    held = core.hold(connection, tenant, _asked(sent))
+    at = sent.asked.expires_at
+    if at is not None and isinstance(held, Held) and at <= held.reservation.created_at:
+        raise invalid(Flaw("/expires_at", "lies in the past"))
+    return held
 
 
 def _asked(sent: Sent[NewReservation]) -> Hold:
@@ -78,13 +87,13 @@ def one(call: Producer, id: Id) -> Response:
 
 @router.post("/{id}/confirm", response_model=ReservationView, responses=answers(*BODY, NOT_FOUND, CONFLICT))
 def confirm(call: Producer, id: Id, _: Nothing) -> Response:
-    """Confirm one before its time runs out, by the database's clock; a late confirm expires it and answers 409."""
+    """Confirm a reservation in time, by the database's clock; a late confirm expires it and answers 409."""
     return _on(call, id, core.confirm)
 
 
 @router.post("/{id}/release", response_model=ReservationView, responses=answers(*BODY, NOT_FOUND, CONFLICT))
 def release(call: Producer, id: Id, _: Nothing) -> Response:
-    """Give capacity back, held or confirmed."""
+    """Release a reservation, held or confirmed: its capacity is free again."""
     return _on(call, id, core.release)
 
 

@@ -7,6 +7,7 @@ import sys
 import uvicorn
 
 from app.api.app import create_app
+from app.api.connections import Protocol
 from app.process import set_up
 from app.runtime import Runtime
 from app.settings import SettingsError
@@ -25,7 +26,7 @@ def configure(runtime: Runtime, host: str, port: int) -> uvicorn.Config:
         host=host,
         port=port,
         loop="uvloop",
-        http="httptools",
+        http=Protocol,
         ws="none",
         lifespan="off",
         log_config=None,

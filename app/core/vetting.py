@@ -25,7 +25,7 @@ def vet(members: Mapping[str, Any], allowed: Networks) -> list[Unfit]:
     unfit = [
         None if url is None else _vet_url(url, allowed),
         None if headers is None else _vet_headers(headers),
-        None if secret is None else _vet_secret(secret, members["signing"]),
+        None if secret is None else _vet_secret(secret, members.get("signing", "hmac")),
     ]
     return [each for each in unfit if each is not None]
 
@@ -36,7 +36,9 @@ def _vet_url(url: str, allowed: Networks) -> Unfit | None:
     if isinstance(parsed, Unacceptable):
         return Unfit("url", parsed.sentence)
     refused = None if parsed.literal is None else why_refused(parsed.literal, allowed)
-    return None if refused is None else Unfit("url", f"nothing is sent to this address: {refused}")
+    if refused is None:
+        return None
+    return Unfit("url", f"nothing is sent to this address: {refused}; DUEHOOK_ALLOWED_NETWORKS can allow its network")
 
 
 def _vet_headers(headers: Mapping[str, str]) -> Unfit | None:

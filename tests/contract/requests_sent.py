@@ -73,7 +73,7 @@ def requests_sent(database_url: str) -> Iterator[list[Sent]]:
     with served(database_url) as api, api.client() as client:
         targets = {target.name: target for target in _targets(client, receiver.url)}
         names = {_post(client, data): name for name, data in BODIES.items()}
-        _deliver(api)
+        deliver(api)
         wait_until(lambda: len(receiver.received) == len(targets) * len(names), deadline=60)
         wait_until(lambda: rows(api.runtime.engine, "SELECT DISTINCT status FROM duehook.deliveries") == ["delivered"])
         yield [_sent(client, each, targets, names) for each in receiver.received]
@@ -115,7 +115,8 @@ def _post(client: httpx.Client, data: str) -> str:
     return str(answer.json()["id"])
 
 
-def _deliver(api: Api) -> None:
+def deliver(api: Api) -> None:
+    """Send everything that there is, once."""
     engine = api.runtime.engine
     dispatcher = make_dispatcher(api.runtime, LedgerClock(engine))
     dispatcher.deliver(rows(engine, "SELECT id FROM duehook.deliveries"))

@@ -16,6 +16,7 @@ from app.core import keys
 from app.domain.states import KeyScope
 from app.runtime import Runtime, open_runtime
 from app.settings import load
+from tests.contract.documented import check
 
 SECRETS_KEY = "a key for tests of at least thirty-two characters"
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # httpx would read every certificate of the machine for each client
@@ -36,9 +37,11 @@ class Api:
             return keys.create(connection, tenant, scope)[1]
 
     def client(self, tenant: str = "acme", scope: KeyScope = KeyScope.OPERATOR) -> httpx.Client:
-        """A client with a key of its own."""
+        """A client with a key of its own; each answer it gets is held against the OpenAPI document."""
         headers = {"Authorization": f"Bearer {self.key(tenant, scope)}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30, verify=NO_TLS)
+        return httpx.Client(
+            base_url=self.url, headers=headers, timeout=30, verify=NO_TLS, event_hooks={"response": [check]}
+        )
 
 
 @contextmanager

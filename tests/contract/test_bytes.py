@@ -4,7 +4,10 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from tests.contract.served import Api
+from tests.contract.requests_sent import deliver
+from tests.contract.served import Api, served, subscribe
+from tests.receivers import Receiver
+from tests.waiting import wait_until
 
 JSON = {"content-type": "application/json"}
 DATA = {
@@ -51,6 +54,23 @@ def test_data_of_a_reservation_stays_as_it_was_sent(acme: httpx.Client, name: st
     assert b'"data":' + DATA[name].encode() + b',"created_at"' in confirmed.content
     event = acme.get("/v1/events?limit=1").content
     assert b'"data":' + DATA[name].encode() + b',"created_at"' in event, "the event of the transition"
+
+
+def test_receivers_get_the_bytes_of_data(database_url: str) -> None:
+    receiver = Receiver()
+    receiver.verify = lambda _body, _headers: None
+    with served(database_url) as api, api.client() as client:
+        subscribe(client, url=receiver.url)
+        names = {}
+        for name, data in DATA.items():
+            sent = f'[{{"type":"a.b","data": {data} }}]'.encode()
+            names[client.post("/v1/events", content=sent, headers=JSON).json()["data"][0]["id"]] = name
+        deliver(api)
+        wait_until(lambda: len(receiver.received) == len(DATA), what="all are received")
+        for each in receiver.received:
+            assert each.body.endswith(b',"data":' + DATA[names.pop(each.event_id)].encode() + b"}")
+    receiver.close()
+    assert not names
 
 
 def test_data_of_exactly_the_limit(acme: httpx.Client) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from app.core import deliveries, pacing
 from app.core.pacing import News
@@ -13,6 +14,7 @@ from app.domain.pacing import Heard
 from app.domain.signing_keys import Ed25519Key, signing_key
 from app.domain.states import Outcome
 from app.ledger import endpoints
+from app.ledger.sealing import Sealer
 from tests.clock import Clock
 from tests.contract.served import Api, number_of, subscribe
 from tests.ledgers import claimed, row, rows
@@ -113,6 +115,13 @@ def test_a_masked_header_is_refused_and_left_as_it_is(api: Api, acme: httpx.Clie
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/headers")
     sealed = row(api.runtime.engine, "endpoints", "seq", number_of(endpoint))["headers"]
     assert api.runtime.sealer.open_headers(bytes(sealed)) == {"x-a": "secret"}
+
+
+def test_a_whole_number_may_be_written_with_a_point(acme: httpx.Client) -> None:
+    body = '{"url": "http://127.0.0.1:9/", "event_types": ["*"], "max_in_flight": 20.0}'
+    made = acme.post("/v1/endpoints", content=body, headers={"content-type": "application/json"})
+    assert (made.status_code, made.json()["max_in_flight"]) == (201, 20)
+    assert acme.patch(f"/v1/endpoints/{made.json()['id']}", json={"max_in_flight": 20.5}).status_code == 422
 
 
 def test_another_way_of_signing_brings_its_own_secret(api: Api, acme: httpx.Client) -> None:
@@ -216,3 +225,16 @@ def test_a_deleted_endpoint_is_gone_and_its_deliveries_are_cancelled(api: Api, a
     assert acme.post("/v1/events", json={"type": "a", "data": 1}).json()["deliveries"] == 1
     retried = acme.get(f"/v1/deliveries?endpoint_id={endpoint}&status=cancelled").json()["data"][0]["id"]
     assert acme.post(f"/v1/deliveries/{retried}/retry").status_code == 409
+
+
+def test_headers_that_can_not_be_opened_hide_no_other_endpoint(api: Api, acme: httpx.Client) -> None:
+    readable, sealed = subscribe(acme, headers={"x-a": "1"}), subscribe(acme, headers={"x-b": "2"})
+    foreign = Sealer(["another key of at least thirty-two characters"]).seal_headers({"x-b": "2"})
+    with api.runtime.engine.begin() as connection:
+        statement = text("UPDATE duehook.endpoints SET headers = :headers WHERE seq = :seq")
+        connection.execute(statement, {"headers": foreign, "seq": number_of(sealed)})
+    shown = {each["id"]: each["headers"] for each in acme.get("/v1/endpoints").json()["data"]}
+    assert shown == {readable: {"x-a": "********"}, sealed: None}
+    assert acme.get(f"/v1/endpoints/{sealed}").json()["headers"] is None
+    acme.patch(f"/v1/endpoints/{sealed}", json={"headers": {"x-b": "3"}})
+    assert acme.get(f"/v1/endpoints/{sealed}").json()["headers"] == {"x-b": "********"}

@@ -15,9 +15,9 @@ from app.core.upkeep import upkeep
 from app.ledger import idempotency
 from app.ledger.idempotency import Begun
 from tests.clock import Clock
+from tests.contract.documented import OPERATIONS
 from tests.contract.served import Api, subscribe
 from tests.contract.test_deliveries import bury, posted
-from tests.contract.test_openapi import OPERATIONS
 from tests.contract.test_refusals import GOOD, is_problem
 from tests.ledgers import rows
 from tests.waiting import wait_until

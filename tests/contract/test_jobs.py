@@ -240,7 +240,7 @@ REDRIVES: list[tuple[Any, str]] = [
     ({"filter": {"endpoint_id": "nonsense"}}, "/filter/endpoint_id"),
     ({"filter": {"status": "dead"}}, "/filter/status"),
     ({"filter": {"since": "yesterday"}}, "/filter/since"),
-    ({"filter": {"since": "2030-01-02T00:00:00Z", "until": "2030-01-01T00:00:00Z"}}, "/filter"),
+    ({"filter": {"since": "2030-01-02T00:00:00Z", "until": "2030-01-01T00:00:00Z"}}, "/filter/until"),
     ({"filter": {}, "rate_per_second": 0}, "/rate_per_second"),
     ({"filter": {}, "rate_per_second": 0.009}, "/rate_per_second"),
     ({"filter": {}, "rate_per_second": 100_001}, "/rate_per_second"),
@@ -251,7 +251,7 @@ REDRIVES: list[tuple[Any, str]] = [
 REPLAYS: list[tuple[Any, str]] = [
     ({}, "/since"),
     ({"since": "2030-01-01"}, "/since"),
-    ({"since": NOON, "until": "2030-01-01T11:00:00Z"}, ""),
+    ({"since": NOON, "until": "2030-01-01T11:00:00Z"}, "/until"),
     ({"since": NOON, "status": "dead"}, "/status"),
     ({"since": NOON, "status": ["scheduled"]}, "/status/0"),
     ({"since": NOON, "status": ["dead"] * 4}, "/status"),

@@ -19,10 +19,9 @@ from app.api import (
     job_shapes,
     reservation_shapes,
 )
-from app.api.app import create_app
 from app.api.problems import KINDS
-from app.runtime import Runtime
-from app.settings import load
+from app.domain.states import KeyScope
+from tests.contract.documented import DOCUMENT, OPERATIONS, PROBLEM, check, flaws
 from tests.contract.served import Api, served, subscribe
 from tests.contract.test_deliveries import bury
 from tests.contract.test_refusals import GOOD, is_problem
@@ -43,14 +42,6 @@ ROUTES = """
     GET /healthz · GET /readyz · GET /problems/{name}
 """
 WANTED = {tuple(route.split()) for line in ROUTES.strip().splitlines() for route in line.split(" · ")}
-# Nothing of it connects: the document is made from the code alone.
-NOTHING: Any = None
-DOCUMENT: dict[str, Any] = create_app(Runtime(load(), NOTHING, NOTHING)).openapi()
-OPERATIONS = {
-    (method.upper(), path): operation
-    for path, methods in DOCUMENT["paths"].items()
-    for method, operation in methods.items()
-}
 KEYED = [route for route in OPERATIONS if route[1].startswith("/v1/")]
 WITH_BODY = [route for route in KEYED if route[0] in ("POST", "PATCH")]
 JSON = {"content-type": "application/json"}
@@ -102,20 +93,85 @@ def test_the_page_shows_every_route_and_member_and_fetches_nothing(client: httpx
     assert "openapi.json" in page
     for method, path in OPERATIONS:
         assert f"<code>{method} {path}</code>" in page
+        assert f'id="{OPERATIONS[method, path]["operationId"]}"' in page
     for name, schema in DOCUMENT["components"]["schemas"].items():
         assert f'id="{name}"' in page
         assert all(f"<code>{member}</code>" in page for member in schema.get("properties", ()))
     assert not [word for word in ("<script", "<link", " src=", "url(", "@import") if word in page]
 
 
-def test_every_operation_says_what_it_does_and_takes(client: httpx.Client) -> None:
-    ids = [operation["operationId"] for operation in OPERATIONS.values()]
-    assert len(ids) == len(set(ids))
+@pytest.mark.parametrize("member", ["operationId", "summary"])
+def test_every_operation_has_a_name_of_its_own(member: str) -> None:
+    names = [operation[member] for operation in OPERATIONS.values()]
+    assert len(names) == len(set(names))
+    assert max(map(len, names)) < 90
+
+
+def test_every_operation_says_what_it_does_and_takes() -> None:
     for route, operation in OPERATIONS.items():
-        assert operation.get("description") or operation.get("summary"), route
+        assert operation["description"], route
         for parameter in operation.get("parameters", []):
             assert parameter.get("description"), (route, parameter)
         assert ("security" in operation) == (route in KEYED), route
+
+
+def test_every_tag_is_described() -> None:
+    described = {tag["name"]: tag["description"] for tag in DOCUMENT["tags"]}
+    assert {tag for operation in OPERATIONS.values() for tag in operation["tags"]} == described.keys()
+    assert all(described.values())
+
+
+@pytest.mark.parametrize("route", KEYED, ids=" ".join)
+def test_the_scope_that_is_documented_is_the_one_it_takes(api: Api, route: tuple[str, str]) -> None:
+    ((scope,),) = (each["key"] for each in OPERATIONS[route]["security"])
+    with api.client("documented", KeyScope.PRODUCER) as producer:
+        assert (send(producer, route).status_code == 403) == (scope == "operator")
+
+
+def test_every_member_is_described() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    for name, schema in schemas.items():
+        for member, each in schema.get("properties", {}).items():
+            described = each if "$ref" not in each else each | schemas[each["$ref"].rpartition("/")[2]]
+            assert described.get("description"), f"{name}.{member}"
+
+
+def examples() -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """Where, the schema, the example: of every body and every answer."""
+    for (method, path), operation in OPERATIONS.items():
+        contents = {"body": operation.get("requestBody", {}), **operation["responses"]}
+        for what, told in contents.items():
+            for content in told.get("content", {}).values():
+                shown = content.get("examples", {"": {"value": content.get("example")}})
+                for each in shown.values():
+                    yield f"{method} {path} {what}", content["schema"], each["value"]
+
+
+def test_every_body_and_every_answer_has_an_example_that_fits_its_schema() -> None:
+    for where, schema, example in examples():
+        assert example is not None, where
+        assert not flaws(schema, example), where
+
+
+def test_the_judge_of_answers_lets_nothing_pass_that_is_not_documented() -> None:
+    live = ("GET", "http://x/healthz")
+    for told in (
+        httpx.Response(200, json={"status": "bad"}, request=httpx.Request(*live)),
+        httpx.Response(200, json={"status": "ok", "more": 1}, request=httpx.Request(*live)),
+        httpx.Response(200, json={}, request=httpx.Request(*live)),
+        httpx.Response(200, text="{}", request=httpx.Request(*live)),
+        httpx.Response(418, json={"status": "ok"}, request=httpx.Request(*live)),
+        httpx.Response(200, json={}, request=httpx.Request("GET", "http://x/v1/nothing")),
+        httpx.Response(
+            401,
+            content=json.dumps(OPERATIONS["GET", "/v1/jobs"]["responses"]["401"]["content"][PROBLEM]["example"]),
+            headers={"content-type": PROBLEM},
+            request=httpx.Request("GET", "http://x/v1/jobs"),
+        ),
+    ):
+        with pytest.raises(AssertionError):
+            check(told)
+    check(httpx.Response(200, json={"status": "ok"}, request=httpx.Request(*live)))
 
 
 @pytest.mark.parametrize("route", KEYED, ids=" ".join)

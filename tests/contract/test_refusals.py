@@ -223,6 +223,14 @@ def test_nothing_came_of_what_was_refused(client: httpx.Client) -> None:
     assert [client.get(path).json()["data"] for path in PATHS.values()] == [[], [], []]
 
 
+def test_every_flaw_of_an_endpoint_is_named_at_once_and_what_can_allow_its_address(client: httpx.Client) -> None:
+    body = {"url": "http://10.0.0.1/", "event_types": [], "headers": {"host": "x"}, "secret": "x", "signing": "hmac"}
+    for answer in (client.post("/v1/endpoints", json=body), client.post("/v1/endpoints", json={**body, "x": 1})):
+        told = {each["pointer"]: each["detail"] for each in is_problem(answer, 422, "invalid")["errors"]}
+        assert told.keys() - {"/x"} == {"/event_types", "/url", "/headers", "/secret"}
+        assert "DUEHOOK_ALLOWED_NETWORKS" in told["/url"]
+
+
 def test_every_flaw_is_named_at_once(client: httpx.Client) -> None:
     body = [{"type": "a b"}, {"type": "a", "data": 1}, {"type": "a", "data": 1, "x": 1, "key": ""}]
     problem = is_problem(client.post("/v1/events", json=body), 422, "invalid")
@@ -360,6 +368,8 @@ def test_an_unknown_path_is_404(client: httpx.Client, path: str) -> None:
         ("GET", "/v1/reservations/rsv_1/confirm", "POST"),
         ("DELETE", "/v1/deliveries", "GET, HEAD"),
         ("POST", "/v1/dead-letters", "GET, HEAD"),
+        ("PUT", "/v1/dead-letters/redrive", "POST"),
+        ("PUT", "/v1/dead-letters/dlv_1", "GET, HEAD"),
         ("PUT", "/v1/jobs/job_1/cancel", "POST"),
         ("POST", "/healthz", "GET, HEAD"),
     ],

@@ -143,3 +143,13 @@ def test_times_are_in_utc_with_microseconds(acme: httpx.Client) -> None:
     assert abs(expires - created - timedelta(seconds=1.5)) < timedelta(seconds=0.1)
     assert held["created_at"].endswith("Z")
     assert len(held["created_at"]) == len("2030-01-01T12:00:00.000000Z")
+
+
+def test_what_is_over_already_is_refused_but_a_repeat_of_what_was_not(acme: httpx.Client, clock: Clock) -> None:
+    soon = {"id": "rsv_soon", "resource": "seat", "expires_at": "2030-01-01T12:00:01Z"}
+    assert acme.post("/v1/reservations", json=soon).status_code == 201
+    clock.advance(seconds=1)
+    assert acme.post("/v1/reservations", json=soon).status_code == 200
+    refused = acme.post("/v1/reservations", json={**soon, "id": "rsv_late"})
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/expires_at")
+    assert acme.get("/v1/reservations/rsv_late").status_code == 404

@@ -1,5 +1,6 @@
 """The process: what it does with odd bytes, with much of them, with its end."""
 
+import json
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ import httpx
 import psycopg
 import pytest
 
+from app.api.problems import KINDS
 from app.core import keys
 from app.domain.states import KeyScope
 from app.ledger.database import connect_engine
@@ -100,6 +102,8 @@ def test_a_batch_may_be_larger_than_an_event(api: Api) -> None:
         b"GET /v1/events/%E2%28%A1 HTTP/1.1",
         b"GET //v1/events HTTP/1.1",
         b"GET http://x/v1/nothing HTTP/1.1",
+        b"GET /v1/events\r\nBad Header: x HTTP/1.1",
+        b"GET /v1/events HTTP/9.9",
         b"GET /v1/events/" + b"x" * 10_000 + b" HTTP/1.1",
         b"NONSENSE /v1/events HTTP/1.1",
         b"\x00\x01\x02",
@@ -109,6 +113,10 @@ def test_odd_request_lines_are_the_clients_fault(api: Api, request_line: bytes) 
     key = api.key().encode()
     got = exchange(api.port, request_line + b"\r\nHost: x\r\nAuthorization: Bearer " + key + b"\r\n\r\n")
     assert got.startswith(b"HTTP/1.1 4"), got
+    told, _, body = got.partition(b"\r\n\r\n")
+    assert b"content-type: application/problem+json" in told, "also where the server can't read it as HTTP"
+    problem = json.loads(body)
+    assert (problem["status"], problem["type"] in {kind.type for kind in KINDS.values()}) == (int(got[9:12]), True)
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/v1/events", "/docs", "/v1/events/nonsense"])
