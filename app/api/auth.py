@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Annotated
 
-from fastapi import Depends, Query, Request, Security
+from fastapi import Depends, Path, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
@@ -23,9 +23,10 @@ _bearer = HTTPBearer(auto_error=False, scheme_name="key", description="An API ke
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An authorised request: for whom, and what it needs to be answered."""
+    """An authorised request: for whom, by which key, and what it needs to be answered."""
 
     tenant: str
+    actor: str
     runtime: Runtime
 
 
@@ -66,9 +67,20 @@ def _needs(*scopes: KeyScope) -> Callable[..., Awaitable[Call]]:
         key = await _key(ring, credentials.credentials if credentials else "")
         if key.scope not in scopes:
             raise ProblemError(problems.WRONG_SCOPE, f"a {key.scope} key can't do that, it takes an operator's")
-        return Call(_tenant(key, tenant), request.app.state.runtime)
+        return Call(_tenant(key, tenant), keys.public_id(key), request.app.state.runtime)
 
     return call
+
+
+async def _oversees(
+    request: Request,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
+    tenant: Annotated[str, Path(description="Its name.")],
+) -> Call:
+    key = await _key(request.app.state.key_ring, credentials.credentials if credentials else "")
+    if key.tenant != EVERY_TENANT:
+        raise ProblemError(problems.WRONG_SCOPE, "this takes a key of all tenants")
+    return Call(_tenant(key, tenant), keys.public_id(key), request.app.state.runtime)
 
 
 async def _key(ring: KeyRing, secret: str) -> ApiKey:
@@ -95,3 +107,4 @@ def _tenant(key: ApiKey, asked: str | None) -> str:
 
 Producer = Annotated[Call, Depends(_needs(KeyScope.PRODUCER, KeyScope.OPERATOR))]
 Operator = Annotated[Call, Depends(_needs(KeyScope.OPERATOR))]
+Overseer = Annotated[Call, Depends(_oversees)]

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from app.api.acting import act_on
 from app.api.answers import Value, answer
+from app.api.auditing import audited, note
 from app.api.auth import Operator
 from app.api.bodies import parse
 from app.api.dead_letter_shapes import (
@@ -31,12 +32,14 @@ from app.api.problems import BODY, CONFLICT, NOT_FOUND
 from app.api.reading import Nothing, Small
 from app.core import redrives as core
 from app.core.reservations import Refused
+from app.domain.auditing import Action
 from app.domain.identity import number
 from app.domain.states import DeliveryStatus
 from app.ledger import by_hand, dead_letters
 from app.ledger.by_hand import Delivery
 from app.ledger.database import in_transaction
 from app.ledger.dead_letters import LAST, Place
+from app.ledger.jobs import Job
 
 router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
 NOUN = "dead letter"
@@ -80,10 +83,13 @@ def redrive_matching(call: Operator, body: Small) -> Response:
         with call.runtime.engine.begin() as connection:
             matching, more = core.matching(connection, call.tenant, wanted)
         return answer({"matching": matching, "more": more})
-    job = in_transaction(
-        call.runtime.engine, lambda connection: core.start(connection, call.tenant, wanted, asked.rate_per_second)
-    )
-    return answer(job_view(job), 202)
+
+    def start(connection: Connection) -> Job:
+        job = core.start(connection, call.tenant, wanted, asked.rate_per_second)
+        note(connection, call, Action.REDRIVE_ASKED, job.id, **asked.model_dump(mode="json", exclude={"dry_run"}))
+        return job
+
+    return answer(job_view(in_transaction(call.runtime.engine, start)), 202)
 
 
 @router.get("/{id}", response_model=DeadLetterWithAttempts, responses=answers(NOT_FOUND))
@@ -114,7 +120,8 @@ def redrive(call: Operator, id: Id, _: Nothing) -> Response:
             return found
         return {**view(found), "attempts": _attempts(connection, key)}
 
-    return answer(act_on(call, NOUN, number("dlv", id), redriven), 202)
+    redriving = audited(call, Action.DELIVERY_REDRIVEN, "dlv", redriven)
+    return answer(act_on(call, NOUN, number("dlv", id), redriving), 202)
 
 
 def _attempts(connection: Connection, key: int) -> list[Value]:

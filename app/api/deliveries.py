@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from app.api.acting import act_on
 from app.api.answers import Value, answer
+from app.api.auditing import audited
 from app.api.auth import Call, Operator, Producer
 from app.api.delivery_shapes import Deliveries, DeliveryWithAttempts, Filter, attempt_view, view
 from app.api.fields import Id
@@ -18,6 +19,7 @@ from app.api.problems import BODY, CONFLICT, NOT_FOUND, not_found
 from app.api.reading import Nothing
 from app.core import by_hand as core
 from app.core.reservations import Refused
+from app.domain.auditing import Action
 from app.domain.identity import number
 from app.domain.states import DeliveryStatus
 from app.ledger import by_hand, endpoints, events, listings
@@ -102,7 +104,7 @@ def one(call: Operator, id: Id) -> Response:
 )
 def retry(call: Operator, id: Id, _: Nothing) -> Response:
     """Try it now: a finished one in a new round, its schedule and age anew; 409 while it is in the air."""
-    return answer(_on(call, id, core.retry))
+    return answer(_on(call, id, audited(call, Action.DELIVERY_RETRIED, "dlv", core.retry)))
 
 
 @router.post(
@@ -112,7 +114,7 @@ def retry(call: Operator, id: Id, _: Nothing) -> Response:
 )
 def cancel(call: Operator, id: Id, _: Nothing) -> Response:
     """Give it up; one in the air is answered 202, and ends as delivered or cancelled. 409 when it is finished."""
-    shown = _on(call, id, core.cancel)
+    shown = _on(call, id, audited(call, Action.DELIVERY_CANCELLED, "dlv", core.cancel))
     return answer(shown, 202 if shown["status"] is DeliveryStatus.LEASED else 200)
 
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from app.api.acting import act_on
 from app.api.answers import Json, answer, write
+from app.api.auditing import audited, note
 from app.api.auth import Call, Operator
 from app.api.bodies import parse
 from app.api.endpoint_shapes import (
@@ -30,8 +31,9 @@ from app.api.problems import BODY, CONFLICT, NOT_FOUND, Flaw, invalid
 from app.api.reading import Nothing, Small, SmallOrNone
 from app.core import endpoints as core
 from app.core import vetting
-from app.core.endpoints import Wanted
+from app.core.endpoints import Created, Wanted
 from app.core.reservations import Refused
+from app.domain.auditing import Action
 from app.domain.identity import number
 from app.ledger import endpoints, listings, paces
 from app.ledger.database import in_transaction
@@ -58,7 +60,13 @@ def create(call: Operator, body: Small) -> Response:
     _vet(call, members)
     wanted = Wanted(**members)
     sealer = call.runtime.sealer
-    made = in_transaction(call.runtime.engine, lambda connection: core.create(connection, sealer, call.tenant, wanted))
+
+    def work(connection: Connection) -> Created:
+        made = core.create(connection, sealer, call.tenant, wanted)
+        note(connection, call, Action.ENDPOINT_CREATED, made.endpoint.id)
+        return made
+
+    made = in_transaction(call.runtime.engine, work)
     return answer({**view(made.endpoint, sealer), "secret": made.secret}, 201, NO_STORE)
 
 
@@ -98,20 +106,30 @@ def change(call: Operator, id: Id, body: Small) -> Response:
         raise invalid(*(Flaw(f"/{name}", "can't be null") for name in nulls))
     _vet(call, members)
     sealer = call.runtime.sealer
-    return _show(call, id, lambda *on: core.change(on[0], sealer, on[1], on[2], members))
+    changing = audited(
+        call,
+        Action.ENDPOINT_CHANGED,
+        "end",
+        lambda *on: core.change(on[0], sealer, on[1], on[2], members),
+        members=sorted(members),
+    )
+    return _show(call, id, changing)
 
 
 @router.delete("/{id}", status_code=204, response_class=Response, responses=answers(NOT_FOUND))
 def delete(call: Operator, id: Id) -> Response:
     """Delete it; what waits for it is cancelled, what is in the air ends as delivered or cancelled."""
-    _on(call, id, lambda *on: core.delete(*on) or None)
+    _on(call, id, audited(call, Action.ENDPOINT_DELETED, "end", lambda *on: core.delete(*on) or None))
     return Response(status_code=204)
 
 
 @router.get("/{id}/secret", response_model=SecretView, responses=answers(NOT_FOUND))
 def secret(call: Operator, id: Id) -> Response:
     """What a receiver verifies the newest signatures with."""
-    found = _on(call, id, lambda *on: core.secret(on[0], call.runtime.sealer, on[1], on[2]))
+    reading = audited(
+        call, Action.SECRET_READ, "end", lambda *on: core.secret(on[0], call.runtime.sealer, on[1], on[2])
+    )
+    found = _on(call, id, reading)
     return answer({"secret": found}, headers=NO_STORE)
 
 
@@ -124,20 +142,27 @@ def secret(call: Operator, id: Id) -> Response:
 def rotate_secret(call: Operator, id: Id, body: SmallOrNone) -> Response:
     """A new secret from the next attempt on; the live ones sign beside it for a while. At most five live ones."""
     overlap = timedelta(seconds=parse(Rotation, body.strip() or b"{}").asked.overlap_seconds)
-    rotated = _on(call, id, lambda *on: core.rotate(on[0], call.runtime.sealer, on[1], on[2], overlap))
+    rotating = audited(
+        call,
+        Action.SECRET_ROTATED,
+        "end",
+        lambda *on: core.rotate(on[0], call.runtime.sealer, on[1], on[2], overlap),
+        overlap_seconds=overlap.total_seconds(),
+    )
+    rotated = _on(call, id, rotating)
     return answer({"secret": rotated.secret, "previous_expires_at": rotated.previous_expires_at}, headers=NO_STORE)
 
 
 @router.post("/{id}/enable", response_model=EndpointView, responses=answers(*BODY, NOT_FOUND))
 def enable(call: Operator, id: Id, _: Nothing) -> Response:
     """Enable it and clear its flag; what has waited is sent, paced."""
-    return _show(call, id, core.enable)
+    return _show(call, id, audited(call, Action.ENDPOINT_ENABLED, "end", core.enable))
 
 
 @router.post("/{id}/disable", response_model=EndpointView, responses=answers(*BODY, NOT_FOUND))
 def disable(call: Operator, id: Id, _: Nothing) -> Response:
     """Disable it; what waits for it goes on waiting, until it is enabled or too old."""
-    return _show(call, id, core.disable)
+    return _show(call, id, audited(call, Action.ENDPOINT_DISABLED, "end", core.disable))
 
 
 def _on(call: Call, id: str, act: Callable[[Connection, str, int], Thing | Refused | None]) -> Thing:

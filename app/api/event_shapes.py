@@ -41,6 +41,7 @@ class EventView(AcceptedView):
     """An event as it is kept."""
 
     cancelled_at: Time | None
+    erased_at: Time | None = Field(description="Since when its data is gone; `data` is null then.")
     data: Any
 
 
@@ -79,4 +80,5 @@ def accepted_view(event: Event) -> dict[str, Any]:
 
 def show(event: Event) -> Json:
     """The text of an event as it is kept."""
-    return Json(write({**accepted_view(event), "cancelled_at": event.cancelled_at, "data": Json(event.data)}))
+    times = {"cancelled_at": event.cancelled_at, "erased_at": event.erased_at}
+    return Json(write({**accepted_view(event), **times, "data": None if event.data is None else Json(event.data)}))

@@ -4,7 +4,8 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from app.api.acting import act_on
-from app.api.answers import answer
+from app.api.answers import answer, rfc3339
+from app.api.auditing import audited
 from app.api.auth import Operator
 from app.api.bodies import parse
 from app.api.event_shapes import AcceptedView, accepted_view
@@ -15,6 +16,7 @@ from app.api.problems import BODY, CONFLICT, NOT_FOUND
 from app.api.reading import Nothing, Small
 from app.api.replay_shapes import Replay
 from app.core import pings, replays
+from app.domain.auditing import Action
 from app.domain.identity import number
 from app.domain.states import DeliveryStatus
 
@@ -38,12 +40,16 @@ def replay(call: Operator, id: Id, body: Small) -> Response:
     """
     asked = parse(Replay, body).asked
     statuses = [DeliveryStatus(each) for each in asked.status]
-    job = act_on(
+    replaying = audited(
         call,
-        "endpoint",
-        number("end", id),
+        Action.ENDPOINT_REPLAYED,
+        "end",
         lambda *on: replays.start(*on, since=asked.since, until=asked.until, statuses=statuses),
+        since=rfc3339(asked.since),
+        until=asked.until and rfc3339(asked.until),
+        status=statuses,
     )
+    job = act_on(call, "endpoint", number("end", id), replaying)
     return answer(view(job), 202)
 
 
@@ -58,4 +64,5 @@ def ping(call: Operator, id: Id, _: Nothing) -> Response:
 
     What came back is in the event's delivery; a 410 disables nothing. 409 while it is disabled.
     """
-    return answer(accepted_view(act_on(call, "endpoint", number("end", id), pings.ping)), 202)
+    pinging = audited(call, Action.ENDPOINT_PINGED, "end", pings.ping)
+    return answer(accepted_view(act_on(call, "endpoint", number("end", id), pinging)), 202)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import bench, dead, keys, programs, wakeups
+from app.cli import audit, bench, dead, events, keys, programs, tenants, wakeups
 from app.cli.migrate import migrate
 from app.cli.showing import demo
 from app.cli.status import status
@@ -53,4 +53,7 @@ for command, example in EXAMPLES.items():
 app.add_typer(keys.app, name="keys")
 app.add_typer(wakeups.app, name="wakeups")
 app.add_typer(dead.app, name="dead")
+app.add_typer(events.app, name="events")
+app.add_typer(tenants.app, name="tenants")
+app.add_typer(audit.app, name="audit")
 app.add_typer(bench.app, name="bench")

@@ -6,10 +6,11 @@ import typer
 
 from app.cli import reencrypt
 from app.cli.finding import find_service
-from app.cli.options import Json
+from app.cli.options import Json, check_tenant
 from app.cli.printing import fail, fields, rfc3339, show_json, show_table, wrong_use
-from app.domain.identity import is_tenant
+from app.domain.auditing import Action
 from app.domain.states import KeyScope
+from app.local.user import command_actor
 
 if TYPE_CHECKING:
     from app.core.keys import ApiKey
@@ -30,10 +31,11 @@ def create(
 
     if tenant == keys.EVERY_TENANT and not operator:
         wrong_use("a key for all tenants is an operator's: add --operator.")
-    if tenant != keys.EVERY_TENANT and not is_tenant(tenant):
-        wrong_use(f"{tenant!r} can't name a tenant: use 1 to 64 letters, digits, _ and -, a letter or digit first.")
+    if tenant != keys.EVERY_TENANT:
+        check_tenant(tenant)
     with ledger_of(find_service()) as engine, engine.begin() as connection:
         made, key = keys.create(connection, tenant, KeyScope.OPERATOR if operator else KeyScope.PRODUCER)
+        keys.note(connection, command_actor(), Action.KEY_CREATED, made)
     shown = {"id": keys.public_id(made), "tenant": made.tenant, "scope": made.scope, "key": key}
     if json:
         show_json(shown)
@@ -65,6 +67,8 @@ def revoke(
 
     with ledger_of(find_service()) as engine, engine.begin() as connection:
         revoked = keys.revoke(connection, key_id)
+        if revoked is not None:
+            keys.note(connection, command_actor(), Action.KEY_REVOKED, revoked)
     if revoked is None:
         fail(f"there is no key {key_id!r}.")
     if json:
