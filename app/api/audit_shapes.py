@@ -21,6 +21,7 @@ class Filter(Listing):
 class EntryView(BaseModel):
     """One change, by whom."""
 
+    id: str
     at: Time
     actor: str = Field(description="The id of an API key; or `cli:` and who ran the command.")
     action: str = Field(description="`thing.done`; a newer version may know more of them.")

@@ -18,7 +18,7 @@ MOST_SHOWN = 500
 app = typer.Typer(help="The audit log: who changed what.", no_args_is_help=True)
 
 
-@app.callback()
+@app.callback(epilog="Example: duehook audit list --tenant acme --json")
 def _audit() -> None: ...
 
 
@@ -66,6 +66,7 @@ def _newest(
 
 def _shown(entry: "Entry") -> dict[str, Any]:
     return {
+        "id": entry.id,
         "at": rfc3339(entry.at),
         "tenant": entry.tenant,
         "actor": entry.actor,

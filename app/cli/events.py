@@ -12,7 +12,7 @@ from app.domain.identity import number
 app = typer.Typer(help="Events: erase what one says.", no_args_is_help=True)
 
 
-@app.callback()
+@app.callback(epilog="Example: duehook events erase evt_66f1c20b3a00001 --tenant acme")
 def _events() -> None: ...
 
 

@@ -12,7 +12,7 @@ from app.cli.printing import fail, wrong_use
 app = typer.Typer(help="Tenants: erase all that one has.", no_args_is_help=True)
 
 
-@app.callback()
+@app.callback(epilog="Example: duehook tenants erase acme --yes")
 def _tenants() -> None: ...
 
 

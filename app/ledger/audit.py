@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from app.domain.auditing import Action
+from app.domain.identity import public_id
 
 EVERY_TENANT = "*"  # whose, where a change is about all of them
 _WRITE = text("""/* audit_log.write */
@@ -39,6 +40,7 @@ class Entry:
     """A row of `duehook.audit_log`; `action` is a text, for another version may have written it."""
 
     seq: int
+    id: str
     at: datetime
     tenant: str
     actor: str
@@ -55,7 +57,8 @@ _PRUNE = text("/* audit_log.prune */ SELECT duehook.prune_audit_log(:kept, :most
 
 def load(connection: Connection, seqs: Sequence[int]) -> dict[int, Entry]:
     """Entries by seq."""
-    return {row.seq: Entry(**row._mapping) for row in connection.execute(_LOAD, {"seqs": list(seqs)})}
+    found = connection.execute(_LOAD, {"seqs": list(seqs)})
+    return {row.seq: Entry(**row._mapping, id=public_id("aud", row.seq)) for row in found}
 
 
 def prune(connection: Connection, kept: timedelta, *, most: int) -> int:

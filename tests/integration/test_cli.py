@@ -45,6 +45,12 @@ COMMANDS = [
     ["dead", "list"],
     ["dead", "show"],
     ["dead", "redrive"],
+    ["events"],
+    ["events", "erase"],
+    ["tenants"],
+    ["tenants", "erase"],
+    ["audit"],
+    ["audit", "list"],
 ]
 Done = subprocess.CompletedProcess[str]
 Quick = Callable[..., Done]
