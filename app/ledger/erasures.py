@@ -168,7 +168,8 @@ def events(connection: Connection, seqs: Collection[int]) -> int:
 
 
 _DELETED = text("""/* erasures.deleted_endpoints */
-    SELECT seq FROM duehook.endpoints WHERE tenant = :tenant ORDER BY seq LIMIT :most FOR UPDATE""")
+    SELECT seq FROM duehook.endpoints
+     WHERE tenant = :tenant AND deleted_at IS NOT NULL ORDER BY seq LIMIT :most FOR UPDATE""")
 _ENDPOINT_ROWS = text("""/* erasures.endpoint_rows */
     DELETE FROM duehook.outbox WHERE ref = ANY (CAST(:seqs AS bigint[])) AND kind = 'endpoint'""")
 # Their secrets, paces and subscriptions go with them.
@@ -176,7 +177,7 @@ _ENDPOINTS = text("/* erasures.endpoints */ DELETE FROM duehook.endpoints WHERE 
 
 
 def endpoints(connection: Connection, tenant: str, *, most: int) -> int:
-    """Delete up to `most` endpoints that no delivery is left of, with secrets and headers; returns how many."""
+    """Delete up to `most` closed endpoints that no delivery is left of, secrets and headers too; returns how many."""
     seqs = connection.execute(_DELETED, {"tenant": tenant, "most": most}).scalars().all()
     connection.execute(_ENDPOINT_ROWS, {"seqs": list(seqs)})
     return connection.execute(_ENDPOINTS, {"seqs": list(seqs)}).rowcount
@@ -186,10 +187,10 @@ _FENCE = text("/* erasures.fence */ SELECT CAST(CAST(pg_current_xact_id() AS tex
 # Whoever began before the fence has ended, and what he made is seen here; whoever began later was refused.
 _REST = text("""/* erasures.rest */
     SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint) < :fence
-        OR EXISTS (SELECT FROM duehook.endpoints WHERE tenant = :tenant AND deleted_at IS NULL OFFSET 0)
-        OR EXISTS (SELECT FROM duehook.reservations WHERE tenant = :tenant OFFSET 0)
-        OR EXISTS (SELECT FROM duehook.jobs WHERE tenant = :tenant AND seq <> :job OFFSET 0)
-        OR EXISTS (SELECT FROM duehook.events WHERE tenant = :tenant OFFSET 0)""")
+        OR EXISTS (SELECT FROM duehook.endpoints WHERE tenant = :tenant AND deleted_at IS NULL ORDER BY seq OFFSET 0)
+        OR EXISTS (SELECT FROM duehook.reservations WHERE tenant = :tenant ORDER BY seq OFFSET 0)
+        OR EXISTS (SELECT FROM duehook.jobs WHERE tenant = :tenant AND seq <> :job ORDER BY seq OFFSET 0)
+        OR EXISTS (SELECT FROM duehook.events WHERE tenant = :tenant ORDER BY seq OFFSET 0)""")
 
 
 def fence(connection: Connection) -> int:

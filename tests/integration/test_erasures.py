@@ -1,6 +1,7 @@
 """Erasures: what goes, what stays, who waits for whom; wherever one is stopped, it goes on."""
 
 import json
+import time
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any
@@ -13,6 +14,7 @@ from app.core import by_hand, deliveries, erasures, redrives, replays
 from app.core import endpoints as endpoint_core
 from app.core import events as event_core
 from app.core import jobs as core
+from app.core.clock import LedgerClock
 from app.core.events import Accepted, KeyTaken
 from app.core.jobs import advance
 from app.core.requests import Requests
@@ -25,7 +27,9 @@ from app.ledger.dead_letters import Filter
 from app.ledger.events import NewEvent
 from app.ledger.jobs import Job
 from app.ledger.sealing import Sealer
+from app.runtime import make_dispatcher, open_runtime
 from app.sending.engine import Places
+from app.settings import load
 from tests.clock import Clock
 from tests.conftest import Connect
 from tests.ledgers import (
@@ -42,6 +46,7 @@ from tests.ledgers import (
 )
 from tests.plain import refused
 from tests.processes import KEY
+from tests.receivers import Receiver
 
 BY = "cli:tester"
 DATA = '{"name": "Ada", "é": 1.0}'
@@ -180,6 +185,27 @@ def test_a_claim_whose_event_is_erased_before_it_was_read_is_not_sent_and_ends_a
     assert work(engine, clock, seq).status is JobStatus.COMPLETED
 
 
+def test_a_worker_that_meets_one_sends_the_others_and_ends_its_claim(engine: Engine, database_url: str) -> None:
+    receiver = Receiver()
+    receiver.register(engine)
+    erased, other = some_events(engine, 2, data=DATA)
+    claims = claimed(engine, *deliveries_of(engine, erased), *deliveries_of(engine, other))
+    settings = load(database_url=database_url, secrets_key=KEY, allowed_networks="127.0.0.0/8")
+    runtime = open_runtime(settings, application_name="test", pool_size=4)
+    dispatcher = make_dispatcher(runtime, LedgerClock(runtime.engine))
+    advance(engine, [erase(engine, erased)])
+    dispatcher.send(claims, time.monotonic())
+    dispatcher.settle()
+    dispatcher.stop()
+    runtime.close()
+    receiver.close()
+    states = [row(engine, "deliveries", "id", each.delivery)["status"] for each in claims]
+    assert (states, [each.event_id for each in receiver.received]) == (
+        ["cancelled", "delivered"],
+        [public_id("evt", other)],
+    )
+
+
 def test_the_same_key_posted_again_is_told_by_the_digest(engine: Engine, clock: Clock) -> None:
     made = post(engine, key="order-1")
     assert isinstance(made, list)
@@ -299,7 +325,7 @@ def live(engine: Engine, tenant: str = TENANT, number: int = 5) -> None:
         keys.insert(connection, tenant, KeyScope.OPERATOR, uuid4().bytes * 2)
         connection.execute(text("INSERT INTO duehook.sql_grants VALUES ('someone', :tenant)"), {"tenant": tenant})
         for _ in range(2):
-            wanted = endpoint_core.Wanted("http://127.0.0.1:9/", ["*"], headers={"x-token": "t"})
+            wanted = endpoint_core.Wanted("http://127.0.0.1:9/", ["*"], headers={"x-token": "t"}, max_in_flight=50)
             made = endpoint_core.create(connection, SEALER, tenant, wanted).endpoint
         endpoint_core.disable(connection, tenant, made.seq)
         for n in range(number):

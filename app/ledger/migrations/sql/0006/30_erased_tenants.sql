@@ -1,8 +1,8 @@
 -- A tenant that is being erased: nobody writes for it any more, until the job has ended.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- Deleted endpoints too, which the index of the live ones leaves out.
-CREATE INDEX endpoints_of_tenant ON duehook.endpoints (tenant, seq);
+-- Those that the index of the live ones leaves out.
+CREATE INDEX endpoints_deleted ON duehook.endpoints (tenant, seq) WHERE deleted_at IS NOT NULL;
 CREATE UNIQUE INDEX jobs_erasing ON duehook.jobs (tenant)
     WHERE kind = 'erase_tenant' AND status IN ('queued', 'running');
 
