@@ -35,7 +35,8 @@ BEGIN
     RAISE EXCEPTION 'event % can''t be rewritten: it is fanned out once, cancelled once and erased once, nothing else',
         OLD.id USING ERRCODE = 'DH003';
 END $$;
--- As it was, but for the one way out: within duehook.erase_event, from whole to erased, and never back.
+-- As it was, but for the one way out: within duehook.erase_event, from whole to erased. There is no way back: an event
+-- without data has no digest (null) that the new row could have.
 DROP TRIGGER immutable ON duehook.events;
 CREATE TRIGGER immutable AFTER UPDATE ON duehook.events
     FOR EACH ROW WHEN (
@@ -48,9 +49,8 @@ CREATE TRIGGER immutable AFTER UPDATE ON duehook.events
         OR OLD.cancelled_at IS NOT NULL AND NEW.cancelled_at IS DISTINCT FROM OLD.cancelled_at
         OR NEW.cancelled_at IS NOT NULL AND OLD.fanned_out_at IS NULL AND NEW.fanned_out_at IS NOT NULL
         OR (NEW.data::text, NEW.erased_at, NEW.digest) IS DISTINCT FROM (OLD.data::text, OLD.erased_at, OLD.digest)
-           AND (current_setting('duehook.erasing', true) = 'on' AND OLD.erased_at IS NULL
-                AND NEW.erased_at IS NOT NULL AND NEW.data IS NULL AND NEW.cancelled_at IS NOT NULL
-                AND NEW.digest = duehook.event_digest(OLD.head, OLD.data)) IS NOT TRUE
+           AND (current_setting('duehook.erasing', true) = 'on' AND NEW.erased_at IS NOT NULL AND NEW.data IS NULL
+                AND NEW.cancelled_at IS NOT NULL AND NEW.digest = duehook.event_digest(OLD.head, OLD.data)) IS NOT TRUE
     )
     EXECUTE FUNCTION duehook.event_refused();
 
