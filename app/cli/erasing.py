@@ -2,8 +2,8 @@
 
 from sqlalchemy import Engine
 
-from app.cli.jobs import see_through
 from app.cli.printing import fail
+from app.cli.watching import see_through
 from app.core import erasures
 from app.domain.identity import public_id
 from app.ledger.database import in_transaction

@@ -2,8 +2,8 @@
 
 from sqlalchemy import Connection, Engine
 
-from app.cli.jobs import see_through
 from app.cli.printing import fail, rfc3339, show_json
+from app.cli.watching import see_through
 from app.core import redrives
 from app.core.reservations import Refused
 from app.domain.auditing import Action
