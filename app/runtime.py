@@ -126,4 +126,5 @@ def upkeep_terms(settings: Settings) -> UpkeepTerms:
         every=timedelta(seconds=settings.sweep_seconds),
         longest=max(LONGEST_PUBLISH_LEASE, settings.publish_lease),
         recent=min(timedelta(days=settings.retention_days), settings.max_age, UpkeepTerms().recent),
+        kept=timedelta(days=settings.retention_days),
     )

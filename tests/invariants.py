@@ -89,6 +89,25 @@ VIOLATIONS = {
           LEFT JOIN duehook.events e ON e.seq = d.event
           LEFT JOIN duehook.endpoints n ON n.seq = d.endpoint
          WHERE d.tenant IS DISTINCT FROM e.tenant OR d.tenant IS DISTINCT FROM n.tenant""",
+    "an event has data or is erased, and what is erased is cancelled": """
+        SELECT id FROM duehook.events
+         WHERE num_nonnulls(erased_at, digest) <> CASE WHEN data IS NULL THEN 2 ELSE 0 END
+            OR erased_at IS NOT NULL AND cancelled_at IS NULL""",
+    "nothing of an erased event waits, whatever the round, and what is in the air knows of it": """
+        SELECT d.id FROM duehook.deliveries d JOIN duehook.events e ON e.seq = d.event
+         WHERE e.erased_at IS NOT NULL
+           AND (d.status = 'scheduled' OR d.status = 'leased' AND NOT d.cancel_requested)""",
+    "when the erasure of an event has completed, nothing of it is in the air and nothing that was answered is left": """
+        SELECT j.id FROM duehook.jobs j
+          JOIN duehook.deliveries d ON d.event = (j.parameters ->> 'event')::bigint
+         WHERE j.kind = 'erase_event' AND j.status = 'completed'
+           AND (d.status = 'leased' OR EXISTS (SELECT FROM duehook.attempts a WHERE a.delivery = d.id
+                                                AND num_nonnulls(a.excerpt, a.location) > 0))""",
+    "the tenants that are closed are those that are being erased": """
+        SELECT tenant FROM (SELECT unnest(erasing) AS tenant FROM duehook.service) closed
+          FULL JOIN (SELECT tenant FROM duehook.jobs
+                      WHERE kind = 'erase_tenant' AND status IN ('queued', 'running')) open USING (tenant)
+         WHERE closed IS NULL OR open IS NULL""",
     "nothing is delivered of an event that was not fanned out": """
         SELECT d.id FROM duehook.deliveries d JOIN duehook.events e ON e.seq = d.event WHERE e.fanned_out_at IS NULL""",
     "a cancelled event has nothing that waits, and what is in the air knows of it": """
@@ -113,7 +132,8 @@ VIOLATIONS = {
           LEFT JOIN duehook.events e
             ON e.tenant = j.tenant AND e.origin = 'service' AND e.key = 'job.completed:' || j.id
          WHERE (j.status IN ('completed', 'failed', 'cancelled')) <> (e.seq IS NOT NULL)
-            OR e.data ->> 'status' IS DISTINCT FROM j.status AND e.seq IS NOT NULL""",
+               AND j.kind <> 'erase_tenant'
+            OR e.data ->> 'status' IS DISTINCT FROM j.status AND e.data IS NOT NULL""",
     "a job has done what its result says, and all of it when it is completed": """
         SELECT id FROM duehook.jobs
          WHERE status = 'completed' AND total IS DISTINCT FROM done

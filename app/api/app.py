@@ -8,7 +8,19 @@ from fastapi.telemetry import TelemetryConfig
 from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, Response
 
-from app.api import dead_letters, deliveries, endpoints, events, failures, health, jobs, replays, reservations
+from app.api import (
+    audit,
+    dead_letters,
+    deliveries,
+    endpoints,
+    events,
+    failures,
+    health,
+    jobs,
+    replays,
+    reservations,
+    tenants,
+)
 from app.api.answers import answer
 from app.api.auth import KeyRing
 from app.api.connections import HeadLikeGet, Unread
@@ -62,7 +74,7 @@ def create_app(runtime: Runtime) -> FastAPI:
     failures.install(app)
     app.add_middleware(HeadLikeGet)
     app.add_middleware(Unread)
-    for routes in (reservations, events, endpoints, replays, deliveries, dead_letters, jobs, health):
+    for routes in (reservations, events, endpoints, replays, deliveries, dead_letters, jobs, audit, tenants, health):
         app.router.routes.extend(routes.router.routes)  # one flat list, so that a 405 can name every method
     app.add_api_route(
         "/problems/{name}",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Annotated
 
-from fastapi import Query, Request, Security
+from fastapi import Path, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from app.api import problems
@@ -27,9 +27,10 @@ _bearer = HTTPBearer(auto_error=False, scheme_name="key", description="An API ke
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An authorised request: for whom, and what it needs to be answered."""
+    """An authorised request: for whom, by which key, and what it needs to be answered."""
 
     tenant: str
+    actor: str
     runtime: Runtime
     turns: Turns
     limits: Limits
@@ -75,13 +76,28 @@ def _needs(*scopes: KeyScope) -> Callable[..., Awaitable[Call]]:
         key = await _key(ring, credentials.credentials if credentials else "")
         if key.scope not in scopes:
             raise ProblemError(problems.WRONG_SCOPE, f"a {key.scope} key can't do that, it takes an operator's")
-        _refuse_twice(request)
-        state = request.app.state
-        whose = _tenant(key, tenant)
-        state.limits.take_request(whose)
-        return Call(whose, state.runtime, state.turns, state.limits, request)
+        return _call(request, key, tenant)
 
     return call
+
+
+async def _oversees(
+    request: Request,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
+    tenant: Annotated[str, Path(description="Its name.")],
+) -> Call:
+    key = await _key(request.app.state.key_ring, credentials.credentials if credentials else "")
+    if key.tenant != EVERY_TENANT:
+        raise ProblemError(problems.WRONG_SCOPE, "this takes a key of all tenants")
+    return _call(request, key, tenant)
+
+
+def _call(request: Request, key: ApiKey, tenant: str | None) -> Call:
+    _refuse_twice(request)
+    state = request.app.state
+    whose = _tenant(key, tenant)
+    state.limits.take_request(whose)
+    return Call(whose, keys.public_id(key), state.runtime, state.turns, state.limits, request)
 
 
 async def _key(ring: KeyRing, secret: str) -> ApiKey:
@@ -118,3 +134,4 @@ def _tenant(key: ApiKey, asked: str | None) -> str:
 # The scopes stand in the document; what holds them is `_needs`.
 Producer = Annotated[Call, Security(_needs(KeyScope.PRODUCER, KeyScope.OPERATOR), scopes=[KeyScope.PRODUCER])]
 Operator = Annotated[Call, Security(_needs(KeyScope.OPERATOR), scopes=[KeyScope.OPERATOR])]
+Overseer = Annotated[Call, Security(_oversees, scopes=[KeyScope.OPERATOR])]

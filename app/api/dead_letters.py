@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from app.api.acting import act_on, perform
 from app.api.answers import Answer, Value, answer
+from app.api.auditing import audited, note
 from app.api.auth import Operator
 from app.api.bodies import parse
 from app.api.dead_letter_shapes import (
@@ -32,6 +33,7 @@ from app.api.reading import Nothing, Small
 from app.api.turns import InTurn
 from app.core import redrives as core
 from app.core.reservations import Refused
+from app.domain.auditing import Action
 from app.domain.identity import number
 from app.domain.states import DeliveryStatus
 from app.ledger import by_hand, dead_letters
@@ -81,7 +83,9 @@ def redrive_matching(call: Operator, body: Small) -> Response:
         if asked.dry_run:
             matching, more = core.matching(connection, call.tenant, wanted)
             return answer({"matching": matching, "more": more})
-        return answer(job_view(core.start(connection, call.tenant, wanted, asked.rate_per_second)), 202)
+        job = core.start(connection, call.tenant, wanted, asked.rate_per_second)
+        note(connection, call, Action.REDRIVE_ASKED, job.id, **asked.model_dump(mode="json", exclude={"dry_run"}))
+        return answer(job_view(job), 202)
 
     return perform(call, work)
 
@@ -114,7 +118,8 @@ def redrive(call: Operator, id: Id, _: Nothing) -> Response:
             return found
         return {**view(found), "attempts": _attempts(connection, key)}
 
-    return act_on(call, NOUN, number("dlv", id), redriven, lambda shown: answer(shown, 202))
+    redriving = audited(call, Action.DELIVERY_REDRIVEN, "dlv", redriven)
+    return act_on(call, NOUN, number("dlv", id), redriving, lambda shown: answer(shown, 202))
 
 
 def _attempts(connection: Connection, key: int) -> list[Value]:

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from app.api.acting import act_on
 from app.api.answers import Answer, answer
+from app.api.auditing import audited
 from app.api.auth import Call, Operator, Producer
 from app.api.delivery_shapes import Deliveries, DeliveryWithAttempts, Filter, attempt_view, view
 from app.api.fields import Id
@@ -19,6 +20,7 @@ from app.api.reading import Nothing
 from app.api.turns import InTurn
 from app.core import by_hand as core
 from app.core.reservations import Refused
+from app.domain.auditing import Action
 from app.domain.identity import number
 from app.domain.states import DeliveryStatus
 from app.ledger import by_hand, endpoints, events, listings
@@ -102,7 +104,7 @@ def one(call: Operator, id: Id) -> Response:
 )
 def retry(call: Operator, id: Id, _: Nothing) -> Response:
     """Retry a delivery now: a finished one in a new round, its schedule and age anew; 409 while it is in the air."""
-    return _on(call, id, core.retry)
+    return _on(call, id, audited(call, Action.DELIVERY_RETRIED, "dlv", core.retry))
 
 
 @router.post(
@@ -112,7 +114,8 @@ def retry(call: Operator, id: Id, _: Nothing) -> Response:
 )
 def cancel(call: Operator, id: Id, _: Nothing) -> Response:
     """Cancel a delivery; one in the air is answered 202, and ends as delivered or cancelled. 409 when finished."""
-    return _on(call, id, core.cancel, status_of=lambda found: 202 if found.status is DeliveryStatus.LEASED else 200)
+    cancelling = audited(call, Action.DELIVERY_CANCELLED, "dlv", core.cancel)
+    return _on(call, id, cancelling, status_of=lambda found: 202 if found.status is DeliveryStatus.LEASED else 200)
 
 
 def _on(

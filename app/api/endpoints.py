@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from app.api.acting import act_on, perform
 from app.api.answers import Answer, Json, answer, write
+from app.api.auditing import audited, note
 from app.api.auth import Call, Operator
 from app.api.bodies import Judge, parse
 from app.api.endpoint_shapes import (
@@ -34,6 +35,7 @@ from app.core import endpoints as core
 from app.core import vetting
 from app.core.endpoints import Rotated, Wanted
 from app.core.reservations import Refused
+from app.domain.auditing import Action
 from app.domain.identity import number
 from app.ledger import endpoints, listings, paces
 from app.ledger.endpoints import Endpoint
@@ -60,6 +62,7 @@ def create(call: Operator, body: Small) -> Response:
     def work(connection: Connection) -> Answer:
         _refuse_more(connection, call)
         made = core.create(connection, sealer, call.tenant, wanted)
+        note(connection, call, Action.ENDPOINT_CREATED, made.endpoint.id)
         return answer({**view(made.endpoint, sealer), "secret": made.secret}, 201, NO_STORE)
 
     return perform(call, work)
@@ -105,25 +108,29 @@ def change(call: Operator, id: Id, body: Small) -> Response:
     """Change an endpoint; the next attempt of whatever waits is made by the new settings."""
     members = parse(EndpointChange, body, judge=_vetting(call)).asked.model_dump(exclude_unset=True)
     sealer = call.runtime.sealer
-    return _show(call, id, lambda *on: core.change(on[0], sealer, on[1], on[2], members))
+    changing = audited(
+        call,
+        Action.ENDPOINT_CHANGED,
+        "end",
+        lambda *on: core.change(on[0], sealer, on[1], on[2], members),
+        members=sorted(members),
+    )
+    return _show(call, id, changing)
 
 
 @router.delete("/{id}", status_code=204, response_class=Response, responses=answers(NOT_FOUND))
 def delete(call: Operator, id: Id) -> Response:
     """Delete an endpoint; what waits for it is cancelled, what is in the air ends as delivered or cancelled."""
-    return _on(call, id, lambda *on: core.delete(*on) or None, lambda _: Response(status_code=204))
+    deleting = audited(call, Action.ENDPOINT_DELETED, "end", lambda *on: core.delete(*on) or None)
+    return _on(call, id, deleting, lambda _: Response(status_code=204))
 
 
 @router.get("/{id}/secret", response_model=SecretView, responses=answers(NOT_FOUND))
 def secret(call: Operator, id: Id) -> Response:
     """What the receiver of an endpoint verifies the newest signatures with."""
     sealer = call.runtime.sealer
-    return _on(
-        call,
-        id,
-        lambda *on: core.secret(on[0], sealer, on[1], on[2]),
-        lambda found: answer({"secret": found}, headers=NO_STORE),
-    )
+    reading = audited(call, Action.SECRET_READ, "end", lambda *on: core.secret(on[0], sealer, on[1], on[2]))
+    return _on(call, id, reading, lambda found: answer({"secret": found}, headers=NO_STORE))
 
 
 @router.post(
@@ -143,19 +150,26 @@ def rotate_secret(call: Operator, id: Id, body: SmallOrNone) -> Response:
     def shown(rotated: Rotated) -> Answer:
         return answer({"secret": rotated.secret, "previous_expires_at": rotated.previous_expires_at}, headers=NO_STORE)
 
-    return _on(call, id, lambda *on: core.rotate(on[0], sealer, on[1], on[2], overlap), shown)
+    rotating = audited(
+        call,
+        Action.SECRET_ROTATED,
+        "end",
+        lambda *on: core.rotate(on[0], sealer, on[1], on[2], overlap),
+        overlap_seconds=overlap.total_seconds(),
+    )
+    return _on(call, id, rotating, shown)
 
 
 @router.post("/{id}/enable", response_model=EndpointView, responses=answers(*BODY, NOT_FOUND))
 def enable(call: Operator, id: Id, _: Nothing) -> Response:
     """Enable an endpoint and clear its flag; what has waited is sent, paced."""
-    return _show(call, id, core.enable)
+    return _show(call, id, audited(call, Action.ENDPOINT_ENABLED, "end", core.enable))
 
 
 @router.post("/{id}/disable", response_model=EndpointView, responses=answers(*BODY, NOT_FOUND))
 def disable(call: Operator, id: Id, _: Nothing) -> Response:
     """Disable an endpoint; what waits for it goes on waiting, until it is enabled or too old."""
-    return _show(call, id, core.disable)
+    return _show(call, id, audited(call, Action.ENDPOINT_DISABLED, "end", core.disable))
 
 
 def _on(

@@ -18,7 +18,7 @@ ACCEPTED = {
     "due_at": "2030-01-31T12:00:00.000000Z",
     "deliveries": 2,
 }
-EVENT = {**ACCEPTED, "cancelled_at": None, "data": {"order": 4711}}
+EVENT = {**ACCEPTED, "cancelled_at": None, "erased_at": None, "data": {"order": 4711}}
 _TWO_TIMES = {
     "required": ["deliver_at", "delay_seconds"],
     "properties": {"deliver_at": {"type": "string"}, "delay_seconds": {"type": "number"}},
@@ -62,6 +62,7 @@ class EventView(AcceptedView):
     model_config = example(**EVENT)
 
     cancelled_at: Time | None = Field(description="When it was cancelled; null when it was not.")
+    erased_at: Time | None = Field(description="When its data was erased; `data` is null then.")
     data: Any = Field(description="What it was posted with, byte for byte.")
 
 
@@ -106,4 +107,5 @@ def accepted_view(event: Accepted | Event) -> dict[str, Any]:
 
 def show(event: Event) -> Json:
     """The text of an event as it is kept."""
-    return Json(write({**accepted_view(event), "cancelled_at": event.cancelled_at, "data": Json(event.data)}))
+    times = {"cancelled_at": event.cancelled_at, "erased_at": event.erased_at}
+    return Json(write({**accepted_view(event), **times, "data": None if event.data is None else Json(event.data)}))

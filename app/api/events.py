@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 from app.api.acting import act_on, perform
 from app.api.answers import Answer, answer
-from app.api.auth import Call, Producer
+from app.api.auditing import audited
+from app.api.auth import Call, Operator, Producer
 from app.api.bodies import Sent, parse_one_or_many
 from app.api.event_shapes import (
     AcceptedMany,
@@ -23,16 +24,21 @@ from app.api.event_shapes import (
     show,
 )
 from app.api.fields import Id
+from app.api.job_shapes import JobView
+from app.api.job_shapes import view as job_view
 from app.api.openapi import answers, takes_one_or_many
 from app.api.paging import Plain, answer_page, place
 from app.api.problems import BODY, CONFLICT, NOT_FOUND, Flaw, conflict, invalid
 from app.api.reading import Nothing, OneOrMany
 from app.api.turns import InTurn
+from app.core import erasures
 from app.core import events as core
 from app.core.events import Accepted, KeyTaken
+from app.domain.auditing import Action
 from app.domain.identity import number
 from app.ledger import events, listings, service
 from app.ledger.deliveries import Cancelled
+from app.ledger.jobs import Job
 
 router = APIRouter(prefix="/v1/events", tags=["events"], route_class=InTurn)
 MOST = 1000
@@ -144,4 +150,19 @@ def cancel(call: Producer, id: Id, _: Nothing) -> Response:
     def shown(done: Cancelled) -> Answer:
         return answer({"cancelled": done.cancelled, "in_flight": done.in_flight, "finished": done.finished})
 
-    return act_on(call, "event", number("evt", id), core.cancel, shown)
+    cancelling = audited(call, Action.EVENT_CANCELLED, "evt", core.cancel)
+    return act_on(call, "event", number("evt", id), cancelling, shown)
+
+
+@router.post("/{id}/erase", status_code=202, response_model=JobView, responses=answers(*BODY, NOT_FOUND))
+def erase(call: Operator, id: Id, _: Nothing) -> Response:
+    """Erase an event's data, and what receivers answered to it; a job. Its id, key, digest and history stay.
+
+    What waits is cancelled; what is in the air ends as delivered or cancelled, and the job waits for that. Nothing of
+    it can be sent again. A repeat makes another job, which finds what is left to be done.
+    """
+
+    def erasing(connection: Connection, tenant: str, seq: int) -> Job | None:
+        return erasures.start_event(connection, tenant, seq, call.actor)
+
+    return act_on(call, "event", number("evt", id), erasing, lambda job: answer(job_view(job), 202))

@@ -25,7 +25,13 @@ log = structlog.get_logger("duehook.api")
 # Waited too long, for a lock or for the statement's end, or beaten by others in every repeat.
 BUSY = ("55P03", "57014", "40P01", "40001")
 # What the ledger's guards refuse although the API had nothing against it; their sentences are written for clients.
-GUARDS = {"DH001": problems.CONFLICT, "DH002": problems.CONFLICT, "DH004": problems.INVALID, "DH005": problems.INVALID}
+GUARDS = {
+    "DH001": problems.CONFLICT,
+    "DH002": problems.CONFLICT,
+    "DH004": problems.INVALID,
+    "DH005": problems.INVALID,
+    "DH007": problems.CONFLICT,
+}
 
 
 def install(app: FastAPI) -> None:

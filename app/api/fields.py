@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Path
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo, WithJsonSchema
 
 from app.domain import identity
 
@@ -59,6 +59,11 @@ def _number(prefix: identity.Prefix, whose: str) -> BeforeValidator:
     return BeforeValidator(read)
 
 
+def _public(prefix: identity.Prefix) -> PlainSerializer:
+    """Where it is written down as JSON, the public id that it was."""
+    return PlainSerializer(lambda number: identity.public_id(prefix, number), when_used="json")
+
+
 def not_before_since(until: datetime | None, info: ValidationInfo) -> datetime | None:
     """Validates the end of a window by its beginning, which stands before it."""
     since = info.data.get("since")
@@ -82,9 +87,17 @@ ReservationId = Annotated[
     _only(identity.is_reservation_id, "an id is rsv_ and 1 to 64 letters and digits"),
     Field(json_schema_extra={"pattern": "^rsv_[0-9A-Za-z]{1,64}$"}),
 ]
-EventId = Annotated[int, _number("evt", "an event's"), WithJsonSchema({"type": "string", "pattern": "^evt_[0-9a-f]+$"})]
+EventId = Annotated[
+    int,
+    _number("evt", "an event's"),
+    _public("evt"),
+    WithJsonSchema({"type": "string", "pattern": "^evt_[0-9a-f]+$"}),
+]
 EndpointId = Annotated[
-    int, _number("end", "an endpoint's"), WithJsonSchema({"type": "string", "pattern": "^end_[0-9a-f]+$"})
+    int,
+    _number("end", "an endpoint's"),
+    _public("end"),
+    WithJsonSchema({"type": "string", "pattern": "^end_[0-9a-f]+$"}),
 ]
 EventType = Annotated[
     str,

@@ -27,6 +27,7 @@ class JobResult(BaseModel):
     reopened: int = Field(0, description="Deliveries that begin a new round.")
     made: int = Field(0, description="Deliveries that the endpoint had never had.")
     skipped: dict[str, int] = Field({}, description="What was passed over, by reason.")
+    erased: dict[str, int] | None = Field(None, description="Of an erasure, alone: what went, by kind.")
     error: str | None = Field(None, description="Why it failed, in one sentence; left out otherwise.")
 
 
@@ -36,9 +37,9 @@ class JobView(BaseModel):
     model_config = example(**JOB)
 
     id: str = Field(description="job_ and digits.")
-    kind: str = Field(description="redrive or replay.")
+    kind: str = Field(description="redrive, replay, erase_event or erase_tenant.")
     status: JobStatus = Field(description="queued, then running, until it is completed, failed or cancelled.")
-    done: int = Field(description="Looked at: dead letters that match, or events of the window.")
+    done: int = Field(description="Looked at: dead letters that match, events of the window, or rows that went.")
     total: int | None = Field(description="Of how many; null until they are counted.")
     result: JobResult | None = Field(description="Null before the first step.")
     created_at: CreatedAt

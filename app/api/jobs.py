@@ -5,6 +5,7 @@ from starlette.responses import Response
 
 from app.api.acting import act_on
 from app.api.answers import answer
+from app.api.auditing import audited
 from app.api.auth import Operator
 from app.api.fields import Id
 from app.api.job_shapes import Jobs, JobView, show, view
@@ -14,6 +15,7 @@ from app.api.problems import BODY, CONFLICT, NOT_FOUND
 from app.api.reading import Nothing
 from app.api.turns import InTurn
 from app.core import jobs as core
+from app.domain.auditing import Action
 from app.domain.identity import number
 from app.ledger import jobs, listings
 
@@ -38,4 +40,5 @@ def one(call: Operator, id: Id) -> Response:
 @router.post("/{id}/cancel", response_model=JobView, responses=answers(*BODY, NOT_FOUND, CONFLICT))
 def cancel(call: Operator, id: Id, _: Nothing) -> Response:
     """Cancel a job where it is; what it has done stays done. 409 when it has ended otherwise."""
-    return act_on(call, "job", number("job", id), core.cancel, lambda job: answer(view(job)))
+    cancelling = audited(call, Action.JOB_CANCELLED, "job", core.cancel)
+    return act_on(call, "job", number("job", id), cancelling, lambda job: answer(view(job)))

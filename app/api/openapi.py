@@ -43,6 +43,8 @@ TAGS = {
     "deliveries": "Events on their way to endpoints, with every attempt.",
     "dead letters": "Deliveries that were given up; they stay until somebody redrives them.",
     "jobs": "Long work that was asked for: poll it, or subscribe to `job.completed`.",
+    "audit": "Who changed what, and when; entries are only ever added.",
+    "tenants": "Everything of a tenant at once.",
     "health": "Whether the service lives and is ready, and what its problems mean. No key.",
 }
 _KEYS = {

@@ -4,7 +4,8 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from app.api.acting import act_on
-from app.api.answers import answer
+from app.api.answers import answer, rfc3339
+from app.api.auditing import audited
 from app.api.auth import Operator
 from app.api.bodies import parse
 from app.api.event_shapes import AcceptedView, accepted_view
@@ -16,6 +17,7 @@ from app.api.reading import Nothing, Small
 from app.api.replay_shapes import Replay
 from app.api.turns import InTurn
 from app.core import pings, replays
+from app.domain.auditing import Action
 from app.domain.identity import number
 from app.domain.states import DeliveryStatus
 
@@ -39,13 +41,16 @@ def replay(call: Operator, id: Id, body: Small) -> Response:
     """
     asked = parse(Replay, body).asked
     statuses = [DeliveryStatus(each) for each in asked.status]
-    return act_on(
+    replaying = audited(
         call,
-        "endpoint",
-        number("end", id),
+        Action.ENDPOINT_REPLAYED,
+        "end",
         lambda *on: replays.start(*on, since=asked.since, until=asked.until, statuses=statuses),
-        lambda job: answer(view(job), 202),
+        since=rfc3339(asked.since),
+        until=asked.until and rfc3339(asked.until),
+        status=statuses,
     )
+    return act_on(call, "endpoint", number("end", id), replaying, lambda job: answer(view(job), 202))
 
 
 @router.post(
@@ -59,4 +64,5 @@ def ping(call: Operator, id: Id, _: Nothing) -> Response:
 
     What came back is in the event's delivery; a 410 disables nothing. 409 while it is disabled.
     """
-    return act_on(call, "endpoint", number("end", id), pings.ping, lambda event: answer(accepted_view(event), 202))
+    pinging = audited(call, Action.ENDPOINT_PINGED, "end", pings.ping)
+    return act_on(call, "endpoint", number("end", id), pinging, lambda event: answer(accepted_view(event), 202))

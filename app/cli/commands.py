@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import bench, dead, deliveries, endpoints, events, jobs, keys, programs, wakeups
+from app.cli import audit, bench, dead, deliveries, endpoints, events, jobs, keys, programs, tenants, wakeups
 from app.cli.migrate import migrate
 from app.cli.showing import demo
 from app.cli.status import status
@@ -57,4 +57,6 @@ app.add_typer(events.app, name="events")
 app.add_typer(endpoints.app, name="endpoints")
 app.add_typer(deliveries.app, name="deliveries")
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(tenants.app, name="tenants")
+app.add_typer(audit.app, name="audit")
 app.add_typer(bench.app, name="bench")

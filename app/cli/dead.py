@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.finding import find_service
-from app.cli.options import Json
+from app.cli.options import Json, check_tenant
 from app.cli.printing import fail, fields, rfc3339, show_json, show_table, wrong_use
-from app.domain.identity import is_tenant, number, public_id
+from app.domain.identity import number, public_id
 from app.domain.states import DeadReason
 from app.domain.steps import FASTEST, SLOWEST
 
@@ -110,8 +110,7 @@ def redrive(
 def _filter(tenant: str, reason: str | None, endpoint: str | None) -> "Filter":
     from app.ledger.dead_letters import Filter
 
-    if not is_tenant(tenant):
-        wrong_use(f"{tenant!r} can't name a tenant: use 1 to 64 letters, digits, _ and -, a letter or digit first.")
+    check_tenant(tenant)
     if reason is not None and reason not in list(DeadReason):
         wrong_use(f"{reason!r} is not a reason: use {', '.join(DeadReason)}.")
     seq = None if endpoint is None else number("end", endpoint)

@@ -1,4 +1,4 @@
-"""`duehook events post|list|show|cancel`."""
+"""`duehook events post|list|show|cancel|erase`."""
 
 import sys
 from datetime import datetime
@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from app.cli import erase_event
 from app.cli.options import Json
 from app.cli.printing import wrong_use
 from app.cli.reaching import Limit, Tenant, service_of
 from app.cli.things import show_thing, show_things
 
 app = typer.Typer(help="Events: what has happened, for the endpoints that want to know.", no_args_is_help=True)
+app.command(epilog=erase_event.EPILOG)(erase_event.erase)
 EventId = Annotated[str, typer.Argument(metavar="ID", help="Of the event, evt_…")]
 
 

@@ -8,7 +8,9 @@ from app.cli import reencrypt, sql_grants
 from app.cli.finding import find_service
 from app.cli.options import Json, check_tenant
 from app.cli.printing import fail, fields, rfc3339, show_json, show_table, wrong_use
+from app.domain.auditing import Action
 from app.domain.states import KeyScope
+from app.local.user import command_actor
 
 if TYPE_CHECKING:
     from app.core.keys import ApiKey
@@ -38,6 +40,7 @@ def create(
         check_tenant(tenant)
     with ledger_of(find_service()) as engine, engine.begin() as connection:
         made, key = keys.create(connection, tenant, KeyScope.OPERATOR if operator else KeyScope.PRODUCER)
+        keys.note(connection, command_actor(), Action.KEY_CREATED, made)
     shown = {"id": keys.public_id(made), "tenant": made.tenant, "scope": made.scope, "key": key}
     if json:
         show_json(shown)
@@ -69,6 +72,8 @@ def revoke(
 
     with ledger_of(find_service()) as engine, engine.begin() as connection:
         revoked = keys.revoke(connection, key_id)
+        if revoked is not None:
+            keys.note(connection, command_actor(), Action.KEY_REVOKED, revoked)
     if revoked is None:
         fail(f"there is no key {key_id!r}.")
     if json:

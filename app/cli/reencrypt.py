@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 from app.cli.finding import find_service
 from app.cli.options import Json
 from app.cli.printing import fail, fields, show_json, show_table
+from app.domain.auditing import Action
 from app.local.up.home import secrets_key_of
+from app.local.user import command_actor
 
 if TYPE_CHECKING:
     from app.core.resealing import Resealed
@@ -33,7 +35,7 @@ def reencrypt(json: Json = False) -> None:
     """
     from app.cli.ledger import ledger_of
     from app.core.resealing import reseal_all
-    from app.ledger import service
+    from app.ledger import audit, service
     from app.ledger.sealing import Sealer
 
     settings = find_service()
@@ -44,6 +46,9 @@ def reencrypt(json: Json = False) -> None:
     with ledger_of(settings) as engine:
         with engine.begin() as connection:
             service.check_keys(connection, sealer.fingerprints)
+            audit.write(  # first: what follows is many transactions, and none without an entry before it
+                connection, command_actor(), audit.EVERY_TENANT, Action.KEYS_REENCRYPTED, key=sealer.fingerprints[0]
+            )
         done = reseal_all(engine, sealer)
     _show(done, sealer, json)
     _judge(done)

@@ -7,6 +7,7 @@ import typer
 from app.cli.finding import find_service
 from app.cli.options import Json, check_tenant
 from app.cli.printing import fail, show_json, show_table, wrong_use
+from app.local.user import command_actor
 
 if TYPE_CHECKING:
     from app.core.grants import Refusal, SqlGrant
@@ -29,10 +30,11 @@ def grant_sql(
     from app.core import grants
 
     check_tenant(tenant)
+    actor = command_actor()
     with ledger_of(find_service()) as engine, engine.begin() as connection:
         if revoke:
-            said = "may no longer write SQL" if grants.revoke(connection, role, tenant) else "had no grant"
-        elif refusal := grants.grant(connection, role, tenant):
+            said = "may no longer write SQL" if grants.revoke(connection, role, tenant, actor) else "had no grant"
+        elif refusal := grants.grant(connection, role, tenant, actor):
             _refuse(refusal, role, engine.url.username or "this user")
         else:
             said = "may write SQL"

@@ -11,6 +11,7 @@ from app.cli.options import Json, adapter_of
 from app.cli.printing import show_json, show_table, wrong_use
 from app.cli.shadow import shadow
 from app.domain.wakeups import Adapter
+from app.local.user import command_actor
 
 if TYPE_CHECKING:
     from app.core.wakeups import Fleet, Part
@@ -57,7 +58,7 @@ def set_(
     if not re.fullmatch(r"\d{1,3}", share, re.ASCII) or int(share) > 100:
         wrong_use(f"{share!r} is not a share: use a whole number from 0 to 100.")
     with ledger_of(find_service()) as engine:
-        wakeups.divide(engine, chosen, int(share))
+        wakeups.divide(engine, chosen, int(share), command_actor())
         parts, fleet = wakeups.read(engine)
     for who in [who for each in parts if each.share for who in fleet.lacking(each.adapter)]:
         print(f"duehook: {fleet.unseen(who)}; start one with `duehook {who}`.", file=sys.stderr)

@@ -29,6 +29,8 @@ def retry(connection: Connection, tenant: str, delivery: int) -> Delivery | Refu
             return Refused(f"{name} is in the air just now; its outcome decides")
         case Reopening.ENDPOINT_DELETED:
             return Refused(f"{name} has no endpoint any more; it was deleted")
+        case Reopening.EVENT_ERASED:
+            return Refused(f"{name} can't be sent again; its event was erased")
         case Reopening.WORN_OUT:
             return Refused(f"{name} has been re-opened {by_hand.MOST_ROUNDS} times; that is enough")
         case _:

@@ -276,6 +276,8 @@ class Dispatcher:
         self._places.take([send.endpoint for send in prepared.sends])
         self._leases.keep([send.subject.claim for send in prepared.sends], claimed_at)
         self._engine.start(prepared.sends)
+        if prepared.erased:
+            deliveries.give_back(self._database, prepared.erased)
         if prepared.sealed:
             deliveries.give_back(self._database, prepared.sealed, after=SEALED)
         if prepared.unsendable:

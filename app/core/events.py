@@ -46,7 +46,7 @@ def accept(connection: Connection, tenant: str, asked: Sequence[NewEvent]) -> li
             continue
         assert wanted.key is not None
         event = existing[wanted.key]
-        if (event.type, event.data, event.request) != (wanted.type, wanted.data, wanted.request):
+        if (event.type, event.request) != (wanted.type, wanted.request) or not event.has(wanted.data):
             return KeyTaken(position, event)
         accepted.append(_accepted(wanted, event, made=False))
     return accepted

@@ -5,7 +5,8 @@ from enum import StrEnum
 
 from sqlalchemy import Connection
 
-from app.ledger import grants
+from app.domain.auditing import Action
+from app.ledger import audit, grants
 from app.ledger.grants import PRODUCER, SqlGrant
 
 __all__ = ["PRODUCER", "Refusal", "SqlGrant", "every", "grant", "revoke"]
@@ -21,7 +22,7 @@ class Refusal(StrEnum):
     NOT_INHERITED = "not_inherited"
 
 
-def grant(connection: Connection, role: str, tenant: str) -> Refusal | None:
+def grant(connection: Connection, role: str, tenant: str, actor: str) -> Refusal | None:
     """Let a role write for a tenant from the commit on; a repeat changes nothing. None when it is done.
 
     Granting makes the role a member of `duehook_producer`. One that is a member already needs no right to grant roles,
@@ -42,16 +43,20 @@ def grant(connection: Connection, role: str, tenant: str) -> Refusal | None:
         if joined is None or not joined.producer:
             return Refusal.NOT_INHERITED
     grants.insert(connection, role, tenant)
+    audit.write(connection, actor, tenant, Action.SQL_GRANTED, role)
     return None
 
 
-def revoke(connection: Connection, role: str, tenant: str) -> bool:
+def revoke(connection: Connection, role: str, tenant: str, actor: str) -> bool:
     """Take it away, from the next statement of the role on; whether there was anything to take.
 
     It stays a member of `duehook_producer`: roles belong to the cluster, where another ledger may have granted it
     something, and a member without a tenant reads and writes nothing.
     """
-    return grants.delete(connection, role, tenant)
+    taken = grants.delete(connection, role, tenant)
+    if taken:
+        audit.write(connection, actor, tenant, Action.SQL_REVOKED, role)
+    return taken
 
 
 def every(connection: Connection) -> Sequence[SqlGrant]:

@@ -13,7 +13,7 @@ import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, TimeoutError
 
-from app.core import redrives, replays
+from app.core import erasures, redrives, replays
 from app.core.reservations import Refused
 from app.core.sets import PAUSE, Looked
 from app.core.steps import Members, Step, summed
@@ -31,6 +31,8 @@ MOST_FAILURES = 5  # tries of one step; the pauses between them double from a se
 STEPS: dict[str, Callable[[Connection, Job, int], Step]] = {
     JobKind.REDRIVE: redrives.step,
     JobKind.REPLAY: replays.step,
+    JobKind.ERASE_EVENT: erasures.erase_event,
+    JobKind.ERASE_TENANT: erasures.erase_tenant,
 }
 
 
@@ -102,7 +104,7 @@ def _record(connection: Connection, job: Job, step: Step, rows: int, began_at: d
         done=step.done,
         total=job.total if step.total is None else step.total,
         result=result,
-        next_step_at=began_at + pause_after(step.opened, job.parameters.get("rate_per_second")),
+        next_step_at=began_at + max(step.pause, pause_after(step.opened, job.parameters.get("rate_per_second"))),
     )
     if step.error is not None:
         _end(connection, job, JobStatus.FAILED, {**result, "error": step.error})

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from app.domain import identity
+from app.domain.auditing import Action
 from app.domain.states import KeyScope
-from app.ledger import keys
+from app.ledger import audit, keys
 from app.ledger.keys import ApiKey
 
-__all__ = ["EVERY_TENANT", "ApiKey", "create", "find", "looks_right", "newest", "public_id", "revoke"]
+__all__ = ["EVERY_TENANT", "ApiKey", "create", "find", "looks_right", "newest", "note", "public_id", "revoke"]
 
 EVERY_TENANT = "*"
 _SHAPE = re.compile(r"dhk_[0-9a-f]{48}")
@@ -49,6 +50,11 @@ def revoke(connection: Connection, key_id: str) -> ApiKey | None:
     """
     seq = identity.number("key", key_id)
     return None if seq is None else keys.revoke(connection, seq)
+
+
+def note(connection: Connection, actor: str, action: Action, key: ApiKey) -> None:
+    """Have the audit log tell what was done to a key."""
+    audit.write(connection, actor, key.tenant, action, public_id(key), scope=key.scope)
 
 
 def public_id(key: ApiKey) -> str:

@@ -68,9 +68,9 @@ def step(connection: Connection, job: Job, most: int) -> Step:
 
 def _reopen(connection: Connection, job: Job, chosen: Mapping[int, int], until: datetime) -> Counter[str]:
     """Re-open deliveries (with their events) that are dead still; returns how many it passed over, by reason."""
-    cancelled = events.lock_all(connection, job.tenant, list(set(chosen.values())))
+    closed = events.lock_all(connection, job.tenant, list(set(chosen.values())))
     dead = dead_letters.still_dead(connection, list(chosen), until)
-    skipped = {each: _why_not(each in dead, cancelled.get(event)) for each, event in chosen.items()}
+    skipped = {each: _why_not(each in dead, closed.get(event, "event_gone")) for each, event in chosen.items()}
     able = [each for each, why in skipped.items() if why is None]
     return Counter(why for why in skipped.values() if why) + reopen_all(connection, job.tenant, able)
 
@@ -81,12 +81,8 @@ def reopen_all(connection: Connection, tenant: str, ids: Collection[int]) -> Cou
     return Counter(each.value for each in reopenings.values() if each is not Reopening.OPEN)
 
 
-def _why_not(dead: bool, cancelled: bool | None) -> str | None:
-    if not dead:
-        return "not_dead"  # any more, or dead anew: somebody else has re-opened it
-    if cancelled is None:
-        return "event_gone"
-    return "event_cancelled" if cancelled else None
+def _why_not(dead: bool, closed: str | None) -> str | None:
+    return closed if dead else "not_dead"  # any more, or dead anew: somebody else has re-opened it
 
 
 def _count(connection: Connection, job: Job, wanted: Filter, until: datetime) -> tuple[Members, int | None]:

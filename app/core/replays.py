@@ -61,14 +61,14 @@ def step(connection: Connection, job: Job, most: int) -> Step:
 def _send(
     connection: Connection, tenant: str, endpoint: int, seqs: Sequence[int], statuses: Sequence[DeliveryStatus]
 ) -> tuple[int, int, Counter[str]]:
-    cancelled = events.lock_all(connection, tenant, seqs)
-    live = [seq for seq, is_cancelled in cancelled.items() if not is_cancelled]
+    closed = events.lock_all(connection, tenant, seqs)
+    live = [seq for seq, why in closed.items() if why is None]
     had = replays.deliveries(connection, endpoint, live)
     made = replays.make(connection, tenant, endpoint, [seq for seq in live if seq not in had])
     again = [delivery for delivery, status in had.values() if status in statuses]
     skipped = redrives.reopen_all(connection, tenant, again)
     reopened = len(again) - skipped.total()
-    return made, reopened, skipped + Counter(event_cancelled=len(cancelled) - len(live))
+    return made, reopened, skipped + Counter(why for why in closed.values() if why is not None)
 
 
 def _window(connection: Connection, job: Job) -> Window:

@@ -74,10 +74,14 @@ _NO_ENDPOINT = _Unusable(0, "the endpoint is gone")
 
 @dataclass(slots=True)
 class Prepared:
-    """What claims became: requests, claims that none of our keys opens, and those that can never be sent, and why."""
+    """What claims became: requests, claims that none of our keys opens, and those that can never be sent, and why.
+
+    `erased` are claims of events that were erased meanwhile; the erasure has asked for them to end as cancelled.
+    """
 
     sends: list[Send[Request]] = field(default_factory=list)
     sealed: list[Claim] = field(default_factory=list)
+    erased: list[Claim] = field(default_factory=list)
     unsendable: list[tuple[Claim, str]] = field(default_factory=list)
 
 
@@ -102,17 +106,20 @@ class Requests:
             targets = self._read(connection, claims)
         prepared = Prepared()
         for claim in claims:
-            target, event = targets.get(claim.endpoint, _NO_ENDPOINT), bodies.get(claim.event)
+            target = targets.get(claim.endpoint, _NO_ENDPOINT)
+            event_id, body = bodies.get(claim.event, (None, None))
             if isinstance(target, WrongKeyError):
                 prepared.sealed.append(claim)
             elif isinstance(target, _Unusable):
                 prepared.unsendable.append((claim, target.why))
-            elif event is None:
+            elif event_id is None:
                 prepared.unsendable.append((claim, "the event is gone"))
+            elif body is None:
+                prepared.erased.append(claim)
             elif not (keys := target.live_keys(now)):
                 prepared.unsendable.append((claim, _NO_SECRET))
             else:
-                prepared.sends.append(self._send(claim, target, keys, *event, now))
+                prepared.sends.append(self._send(claim, target, keys, event_id, body, now))
         return prepared
 
     def _send(

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 Members = Mapping[str, Any]
@@ -14,7 +15,7 @@ class Step:
     """`place` is where the next one goes on, None when there is nothing left to do.
 
     `done` counts what was looked at, of `total` as far as that is known; the rest says what became of it. `error` is
-    one sentence, when the job can't go on.
+    one sentence, when the job can't go on. `pause` is until the next step, when there is something to be waited for.
     """
 
     place: Members | None
@@ -23,7 +24,9 @@ class Step:
     reopened: int = 0
     made: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
+    erased: Counter[str] | None = None  # of an erasure, which does nothing else
     error: str | None = None
+    pause: timedelta = timedelta()
 
     @property
     def opened(self) -> int:
@@ -34,6 +37,8 @@ class Step:
 def summed(result: Members | None, step: Step) -> dict[str, Any]:
     """What the job has done by now, this step included."""
     before = result or {}
+    if step.erased is not None:
+        return {"erased": dict(Counter(before.get("erased", {})) + step.erased)}
     return {
         "reopened": before.get("reopened", 0) + step.reopened,
         "made": before.get("made", 0) + step.made,

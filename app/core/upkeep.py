@@ -8,6 +8,7 @@ import structlog
 from sqlalchemy import Engine
 
 from app.core.reconciliation import TERMS, audit
+from app.ledger import audit as audit_log
 from app.ledger import idempotency
 from app.ledger import upkeep as ledger
 from app.ledger.database import in_transaction
@@ -16,12 +17,13 @@ from app.ledger.reconciliation import Terms
 log = structlog.get_logger("duehook.upkeep")
 PRUNED_AT_ONCE = 1000
 PRUNING_SECONDS = 1.0
+MOST_PRUNED = 5_000  # entries of the audit log that one call looks at
 
 
 def upkeep(engine: Engine, terms: Terms = TERMS) -> Counter[str]:
-    """Audit the ledger, make the days ahead that attempts are kept in, delete answers nobody may ask for any more.
+    """Audit the ledger, make the days ahead that attempts are kept in, delete what is too old.
 
-    Returns and logs the repairs by kind.
+    That is answers nobody may ask for any more, and entries of the audit log. Returns and logs the repairs by kind.
     """
     repairs = audit(engine, terms)
     if repairs:
@@ -30,6 +32,10 @@ def upkeep(engine: Engine, terms: Terms = TERMS) -> Counter[str]:
         log.info("attempt_days_made", days=made)
     if pruned := _prune(engine):
         log.info("kept_answers_pruned", count=pruned)
+    if (kept := terms.kept) and (
+        pruned := in_transaction(engine, lambda connection: audit_log.prune(connection, kept, most=MOST_PRUNED))
+    ):
+        log.info("audit_log_pruned", entries=pruned)
     return repairs
 
 

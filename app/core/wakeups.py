@@ -7,8 +7,9 @@ from datetime import timedelta
 
 from sqlalchemy import Connection, Engine
 
+from app.domain.auditing import Action
 from app.domain.wakeups import Adapter, Kind, Lane
-from app.ledger import processes, service, status, wakeups
+from app.ledger import audit, processes, service, status, wakeups
 from app.ledger.database import in_transaction
 from app.ledger.processes import Present
 from app.ledger.wakeups import Due
@@ -92,10 +93,15 @@ def read(engine: Engine) -> tuple[list[Part], Fleet]:
         return [Part(each, share, due[each]) for each, share in shares(connection).items()], fleet(connection)
 
 
-def divide(engine: Engine, adapter: Adapter, share: int) -> None:
+def divide(engine: Engine, adapter: Adapter, share: int, actor: str) -> None:
     """Give `share` per cent of the work to this adapter and the rest to the other; every process follows in seconds.
 
     What the other has noticed already it does: both may wake the same thing then, which changes nothing.
     """
     scan = share if adapter is Adapter.SCAN else 100 - share
-    in_transaction(engine, lambda connection: service.set_scan_share(connection, scan))
+
+    def work(connection: Connection) -> None:
+        service.set_scan_share(connection, scan)
+        audit.write(connection, actor, audit.EVERY_TENANT, Action.WAKEUPS_DIVIDED, queue=100 - scan, scan=scan)
+
+    in_transaction(engine, work)

@@ -7,7 +7,7 @@ take digits and letters of any script.
 import re
 from typing import Final, Literal, TypeAlias
 
-Prefix: TypeAlias = Literal["evt", "dlv", "end", "job", "key"]
+Prefix: TypeAlias = Literal["evt", "dlv", "end", "job", "key", "aud"]
 
 _TYPE: Final = r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*"
 _MOST_TYPE_CHARACTERS: Final = 128

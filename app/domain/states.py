@@ -64,6 +64,8 @@ class JobKind(StrEnum):
 
     REDRIVE = "redrive"
     REPLAY = "replay"
+    ERASE_EVENT = "erase_event"
+    ERASE_TENANT = "erase_tenant"
 
 
 class JobStatus(StrEnum):

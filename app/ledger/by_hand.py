@@ -81,6 +81,7 @@ class Reopening(StrEnum):
     OPEN = "open"
     IN_FLIGHT = "in_flight"  # a lease runs: its outcome decides
     ENDPOINT_DELETED = "endpoint_deleted"
+    EVENT_ERASED = "event_erased"
     WORN_OUT = "worn_out"  # it has had every round there is
 
 
@@ -89,13 +90,16 @@ class Reopening(StrEnum):
 # cleared too.
 _REOPEN = text("""/* deliveries.reopen */
     WITH seen AS MATERIALIZED (
-        SELECT d.id, d.status, d.round, e.deleted_at IS NOT NULL AS endpoint_deleted
+        SELECT d.id, d.status, d.round, e.deleted_at IS NOT NULL AS endpoint_deleted, EXISTS (
+                   SELECT FROM duehook.events v
+                    WHERE v.seq = d.event AND v.erased_at IS NOT NULL OFFSET 0) AS event_erased
           FROM duehook.deliveries d JOIN duehook.endpoints e ON e.seq = d.endpoint
          WHERE d.id = ANY (CAST(:ids AS bigint[])) AND d.tenant = :tenant
          ORDER BY d.id FOR UPDATE OF d),
     judged AS MATERIALIZED (
         SELECT id, CASE
                 WHEN status = 'leased' THEN 'in_flight'
+                WHEN event_erased THEN 'event_erased'
                 WHEN endpoint_deleted THEN 'endpoint_deleted'
                 WHEN status <> 'scheduled' AND round >= :most_rounds THEN 'worn_out'
                 ELSE 'open' END AS judgement
@@ -118,6 +122,7 @@ def reopen(connection: Connection, tenant: str, ids: Sequence[int]) -> dict[int,
     """Have these tried now: a terminal one begins a new round, its schedule and age anew; a waiting one only sooner.
 
     Answers for every id that the tenant has. A repeat finds them waiting and due, and changes nothing but the time.
+    The events must be locked by an earlier statement: this one's snapshot has to see whether they were erased.
     """
     parameters = {"tenant": tenant, "ids": list(ids), "most_rounds": MOST_ROUNDS}
     return {row.id: Reopening(row.judgement) for row in connection.execute(_REOPEN, parameters)}

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
@@ -28,17 +29,26 @@ class Event:
     id: str
     type: str
     key: str | None
-    data: str = field(repr=False)
+    head: str = field(repr=False)
+    data: str | None = field(repr=False)  # None: it was erased
     request: str | None = field(repr=False)
     due_at: datetime
     created_at: datetime
     fanned_out_at: datetime | None
     cancelled_at: datetime | None
+    erased_at: datetime | None
+    digest: bytes | None
     deliveries: int
 
+    def has(self, data: str) -> bool:
+        """Whether its data are these bytes; of an erased event its digest knows."""
+        if self.digest is None:
+            return self.data == data
+        return sha256(f"{self.head}{data}}}".encode()).digest() == self.digest
 
-_COLUMNS = """seq, id, type, key, data::text AS data, request, due_at, created_at, fanned_out_at, cancelled_at,
-    (SELECT count(*) FROM duehook.deliveries d WHERE d.event = e.seq) AS deliveries"""
+
+_COLUMNS = """seq, id, type, key, head, data::text AS data, request, due_at, created_at, fanned_out_at, cancelled_at,
+    erased_at, digest, (SELECT count(*) FROM duehook.deliveries d WHERE d.event = e.seq) AS deliveries"""
 
 _INSERT = text("""/* events.insert */
     SELECT place, seq, id, created_at, due_at, deliveries FROM duehook.accept_events(
@@ -109,9 +119,12 @@ _BODIES = text("""/* events.bodies */
     SELECT seq, id, head || data::text || '}' AS body FROM duehook.events WHERE seq = ANY (CAST(:seqs AS bigint[]))""")
 
 
-def bodies(connection: Connection, seqs: Sequence[int]) -> dict[int, tuple[str, bytes]]:
-    """seq -> (public id, the exact bytes that every receiver gets on every attempt)."""
-    return {row.seq: (row.id, row.body.encode()) for row in connection.execute(_BODIES, {"seqs": list(seqs)})}
+def bodies(connection: Connection, seqs: Sequence[int]) -> dict[int, tuple[str, bytes | None]]:
+    """seq -> (public id, the exact bytes that every receiver gets on every attempt); None of them once it is erased."""
+    return {
+        row.seq: (row.id, None if row.body is None else row.body.encode())
+        for row in connection.execute(_BODIES, {"seqs": list(seqs)})
+    }
 
 
 _FAN_OUT = text("""/* events.fan_out */
@@ -143,7 +156,8 @@ def still_waiting(connection: Connection, seqs: Sequence[int]) -> dict[int, bool
 _LOCK = text("""/* events.lock */
     SELECT seq FROM duehook.events WHERE tenant = :tenant AND seq = :seq FOR UPDATE""")
 _LOCK_ALL = text("""/* events.lock_all */
-    SELECT seq, cancelled_at IS NOT NULL AS cancelled FROM duehook.events
+    SELECT seq, CASE WHEN erased_at IS NOT NULL THEN 'event_erased'
+                     WHEN cancelled_at IS NOT NULL THEN 'event_cancelled' END AS closed FROM duehook.events
      WHERE tenant = :tenant AND seq = ANY (CAST(:seqs AS bigint[])) ORDER BY seq FOR UPDATE""")
 _CANCEL = text("""/* events.cancel */
     UPDATE duehook.events SET cancelled_at = coalesce(cancelled_at, duehook.now()) WHERE seq = :seq""")
@@ -157,10 +171,13 @@ def lock(connection: Connection, tenant: str, seq: int) -> bool:
     return connection.execute(_LOCK, {"tenant": tenant, "seq": seq}).one_or_none() is not None
 
 
-def lock_all(connection: Connection, tenant: str, seqs: Sequence[int]) -> dict[int, bool]:
-    """Lock many in order, as `lock` does one; whether each is cancelled, and nothing of those that are no more."""
+def lock_all(connection: Connection, tenant: str, seqs: Sequence[int]) -> dict[int, str | None]:
+    """Lock many in order, as `lock` does one; why nothing of each can be sent (None: it can), or nothing if it is gone.
+
+    The reasons are `event_cancelled` and `event_erased`.
+    """
     rows = connection.execute(_LOCK_ALL, {"tenant": tenant, "seqs": list(seqs)})
-    return {row.seq: row.cancelled for row in rows}
+    return {row.seq: row.closed for row in rows}
 
 
 def cancel(connection: Connection, seq: int) -> None:

@@ -44,6 +44,10 @@ _ENDPOINTS = _by_seq(
     "SELECT seq AS key FROM duehook.endpoints WHERE tenant = :tenant AND deleted_at IS NULL AND seq < :below",
 )
 _JOBS = _by_seq("jobs", "SELECT seq AS key FROM duehook.jobs WHERE tenant = :tenant AND seq < :below")
+_AUDITED = "SELECT seq AS key, action, subject FROM duehook.audit_log WHERE {whose} AND seq < :below"
+_AUDIT_FILTERS = f"{_is('action')} AND {_is('subject')}"
+_AUDIT = _by_seq("audit_log", _AUDITED.format(whose="tenant = :tenant"), _AUDIT_FILTERS)
+_AUDIT_OF_ALL = _by_seq("audit_log_of_all", _AUDITED.format(whose="true"), _AUDIT_FILTERS)
 _OF_ENDPOINT = _by_seq(
     "deliveries_of_endpoint",
     "SELECT id AS key, status FROM duehook.deliveries WHERE endpoint = :endpoint AND id < :below",
@@ -72,6 +76,21 @@ def endpoints(connection: Connection, tenant: str, *, limit: int, below: int = N
 def jobs(connection: Connection, tenant: str, *, limit: int, below: int = NEWEST) -> Page:
     """The seqs of a tenant's jobs."""
     return _page(connection, _JOBS, limit, below, {"tenant": tenant})
+
+
+def audit(
+    connection: Connection,
+    tenant: str | None,
+    *,
+    action: str | None,
+    subject: str | None,
+    limit: int,
+    below: int = NEWEST,
+) -> Page:
+    """The seqs of the entries about a tenant, or about whomever; a filtered page may be short, or empty, and go on."""
+    filters = {"action": action, "subject": subject}
+    statement, whose = (_AUDIT_OF_ALL, {}) if tenant is None else (_AUDIT, {"tenant": tenant})
+    return _page(connection, statement, limit, below, {**whose, **filters}, any(filters.values()))
 
 
 def deliveries_of_endpoint(

@@ -36,12 +36,14 @@ class Terms:
     """What the audit must know of the settings.
 
     `every`: how often somebody comes to audit. `longest`: no publish lease is longer. `recent`: a fan-out before that
-    is history, of which retention may have deleted a part; and its deliveries would be too old to be sent.
+    is history, of which retention may have deleted a part; and its deliveries would be too old to be sent. `kept`: how
+    long entries of the audit log stay, which upkeep prunes; None is for ever.
     """
 
     every: timedelta = timedelta()
     longest: timedelta = LONGEST_PUBLISH_LEASE
     recent: timedelta = timedelta(days=1)
+    kept: timedelta | None = None
 
 
 # A row and no advisory lock: any login of the database could take that one, and no audit would ever run.

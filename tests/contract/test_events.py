@@ -32,7 +32,7 @@ def test_an_event_answers_202_with_its_deliveries(acme: httpx.Client, producer: 
             "deliveries": 1,
         },
     )
-    whole = {**event, "cancelled_at": None, "data": {"order": 1}}
+    whole = {**event, "cancelled_at": None, "erased_at": None, "data": {"order": 1}}
     assert producer.get(f"/v1/events/{event['id']}").json() == whole
     assert producer.get("/v1/events").json() == {"data": [whole], "next_cursor": None}
 

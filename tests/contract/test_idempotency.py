@@ -64,6 +64,7 @@ ROUTES: dict[str, Made] = {
     "/v1/reservations/{id}/release": to("/v1/reservations/{id}/release", of=reserved),
     "/v1/events": to("/v1/events", GOOD["event"]),
     "/v1/events/{id}/cancel": to("/v1/events/{id}/cancel", of=an_event),
+    "/v1/events/{id}/erase": to("/v1/events/{id}/erase", of=an_event),
     "/v1/endpoints": to("/v1/endpoints", GOOD["endpoint"]),
     "/v1/endpoints/{id}/rotate-secret": to("/v1/endpoints/{id}/rotate-secret", {}, of=an_endpoint),
     "/v1/endpoints/{id}/enable": to("/v1/endpoints/{id}/enable", of=an_endpoint),
@@ -80,7 +81,7 @@ ROUTES: dict[str, Made] = {
 
 def effects(api: Api, tenant: str) -> list[str]:
     """Everything of the tenant, as text with the transactions that wrote it; only a write changes it."""
-    tables = ("reservations", "events", "deliveries", "endpoints", "jobs", "outbox")
+    tables = ("reservations", "events", "deliveries", "endpoints", "jobs", "outbox", "audit_log")
     of_secrets = "endpoint IN (SELECT seq FROM duehook.endpoints WHERE tenant = :tenant)"
     queries = [f"SELECT 1 FROM duehook.{table} t WHERE tenant = :tenant" for table in tables]
     queries.append(f"SELECT 1 FROM duehook.secrets t WHERE {of_secrets}")

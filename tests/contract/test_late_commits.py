@@ -16,9 +16,10 @@ import httpx
 import pytest
 from sqlalchemy import Connection, Engine, text
 
+from app.domain.auditing import Action
 from app.domain.identity import public_id
 from app.domain.states import DeadReason, JobKind
-from app.ledger import deliveries, endpoints, events, jobs, replays, reservations
+from app.ledger import audit, deliveries, endpoints, events, jobs, replays, reservations
 from app.ledger.database import connect_engine
 from app.ledger.events import NewEvent
 from tests.contract.documented import OPERATIONS
@@ -59,6 +60,12 @@ def an_endpoint(connection: Connection, tenant: str) -> str:
 
 def a_job(connection: Connection, tenant: str) -> str:
     return jobs.insert(connection, tenant, JobKind.REDRIVE, {"reason": None}).id
+
+
+def an_entry(connection: Connection, tenant: str) -> str:
+    audit.write(connection, "cli:tester", tenant, Action.KEY_CREATED)
+    newest = text("SELECT max(seq) FROM duehook.audit_log WHERE tenant = :tenant")
+    return public_id("aud", int(connection.execute(newest, {"tenant": tenant}).scalar_one()))
 
 
 def a_delivery(connection: Connection, tenant: str) -> str:
@@ -127,6 +134,7 @@ LISTS: dict[str, Callable[[Engine, str], Source]] = {
     "/v1/events": _plain("/v1/events", an_event),
     "/v1/endpoints": _plain("/v1/endpoints", an_endpoint),
     "/v1/jobs": _plain("/v1/jobs", a_job),
+    "/v1/audit": _plain("/v1/audit", an_entry),
     "/v1/deliveries": of_tenant,
     "/v1/deliveries?endpoint_id": of_endpoint,
     "/v1/events/{id}/deliveries": of_event,

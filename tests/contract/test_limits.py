@@ -36,9 +36,10 @@ def is_too_many(answer: httpx.Response, after: int) -> None:
 
 @pytest.mark.parametrize("route", KEYED, ids=" ".join)
 def test_every_route_counts_as_a_request(few_requests: Api, tenant: str, route: tuple[str, str]) -> None:
-    with few_requests.client(tenant) as client:
-        assert send(client, route).status_code not in (429, 500)
-        is_too_many(send(client, route), after=1000)
+    whose, sent = ("*", (route[0], f"/v1/tenants/{tenant}")) if "{tenant}" in route[1] else (tenant, route)
+    with few_requests.client(whose) as client:
+        assert send(client, sent).status_code not in (429, 500)
+        is_too_many(send(client, sent), after=1000)
 
 
 def test_a_tenant_s_keys_share_its_limit_and_other_tenants_have_their_own(few_requests: Api, tenant: str) -> None:

@@ -47,6 +47,16 @@ DAMAGE = {
     "the service's types and keys are its own": "UPDATE duehook.events SET type = 'ping' WHERE key = 'now'",
     "a delivery belongs to the tenant of its event and of its endpoint": """
         UPDATE duehook.endpoints SET tenant = 'other' WHERE event_types = '{*}'""",
+    "an event has data or is erased, and what is erased is cancelled": """
+        UPDATE duehook.events SET data = NULL WHERE key = 'now'""",
+    "nothing of an erased event waits, whatever the round, and what is in the air knows of it": """
+        UPDATE duehook.events SET data = NULL, digest = '', erased_at = duehook.now(), cancelled_at = duehook.now()
+         WHERE key = 'now'""",
+    "when the erasure of an event has completed, nothing of it is in the air and nothing that was answered is left": """
+        UPDATE duehook.attempts SET excerpt = 'x';
+        UPDATE duehook.jobs SET status = 'completed', kind = 'erase_event', parameters = json_build_object(
+            'event', (SELECT seq FROM duehook.events WHERE key = 'now'))""",
+    "the tenants that are closed are those that are being erased": "UPDATE duehook.service SET erasing = '{acme}'",
     "nothing is delivered of an event that was not fanned out": """
         UPDATE duehook.events SET fanned_out_at = NULL WHERE key = 'now'""",
     "a cancelled event has nothing that waits, and what is in the air knows of it": """

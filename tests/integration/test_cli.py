@@ -47,6 +47,12 @@ COMMANDS = [
     ["dead", "list"],
     ["dead", "show"],
     ["dead", "redrive"],
+    ["events"],
+    ["events", "erase"],
+    ["tenants"],
+    ["tenants", "erase"],
+    ["audit"],
+    ["audit", "list"],
 ]
 Done = subprocess.CompletedProcess[str]
 Quick = Callable[..., Done]

@@ -141,6 +141,8 @@ def test_no_column_of_an_event_can_be_rewritten(db: Connection, clock: Clock) ->
         "not_to": 1,
         "due_at": clock.now,
         "created_at": clock.now + TICK,  # which the head would not show
+        "erased_at": clock.now,
+        "digest": b"\0" * 32,
     }
     generated, once = {"id", "head"}, {"fanned_out_at", "cancelled_at"}
     assert {*others, *generated, *once} == set(columns_of(db, "events"))

@@ -191,7 +191,7 @@ def test_what_somebody_opens_by_hand_meanwhile_is_not_opened_twice(
     taken, left = dead(engine, 2)
     lock_all = event_ledger.lock_all
 
-    def somebody_is_faster(connection: Connection, tenant: str, seqs: list[int]) -> dict[int, bool]:
+    def somebody_is_faster(connection: Connection, tenant: str, seqs: list[int]) -> dict[int, str | None]:
         with engine.begin() as other:
             by_hand.retry(other, TENANT, taken)
         return lock_all(connection, tenant, seqs)
@@ -211,7 +211,7 @@ def test_what_dies_again_between_the_choice_and_the_lock_stays_dead(
     (delivery,) = dead(engine)
     lock_all = event_ledger.lock_all
 
-    def somebody_is_faster(connection: Connection, tenant: str, seqs: list[int]) -> dict[int, bool]:
+    def somebody_is_faster(connection: Connection, tenant: str, seqs: list[int]) -> dict[int, str | None]:
         clock.advance(seconds=1)
         with engine.begin() as other:
             by_hand.retry(other, TENANT, delivery)

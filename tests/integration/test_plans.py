@@ -19,6 +19,7 @@ from app.ledger import (
     dead_letters,
     deliveries,
     endpoints,
+    erasures,
     events,
     idempotency,
     jobs,
@@ -41,7 +42,9 @@ from tests.plain import Connection, column, rows, value
 BIG = 10_000
 TOKEN = UUID(int=7)
 TABLES = ("reservations", "events", "deliveries", "outbox", "endpoints", "jobs", "kept_answers")
-ANALYZE: LiteralString = "ANALYZE duehook.dead_letters, " + ", ".join(f"duehook.{name}" for name in TABLES)
+ANALYZE: LiteralString = "ANALYZE duehook.dead_letters, duehook.audit_log, " + ", ".join(
+    f"duehook.{name}" for name in TABLES
+)
 NOTHING = timedelta()
 TYPES = {timedelta: "interval", UUID: "uuid"}  # as psycopg declares them; the rest PostgreSQL infers
 pytestmark = pytest.mark.slow
@@ -90,6 +93,8 @@ def grow(connection: Connection) -> None:
         f"""INSERT INTO duehook.events (tenant, type, data, due_at)
             SELECT 'acme', 'a', '1', now() + n * interval '1 h' {numbers}""",
         f"INSERT INTO duehook.jobs (tenant, kind, parameters) SELECT 'tenant' || n, 'redrive', '{{}}' {numbers}",
+        f"""INSERT INTO duehook.audit_log (tenant, actor, action, subject)
+            SELECT 'tenant' || n, 'key_1', 'endpoint.changed', 'end_' || n {numbers}""",
         """INSERT INTO duehook.dead_letters (delivery, tenant, endpoint, reason)
            SELECT id, tenant, endpoint, 'gone' FROM duehook.deliveries""",
     ):
@@ -278,6 +283,33 @@ STATEMENTS: dict[str, tuple[Callable[[Engaged], object], set[str]]] = {
     "endpoints.count": (lambda c: endpoints.count(c, "acme", most=100), {"endpoints_live"}),
     "events.lock_all": (lambda c: events.lock_all(c, "acme", some_seqs(c, "events")), {"events_pkey"}),
     "events.bodies": (lambda c: events.bodies(c, some_seqs(c, "events")), {"events_pkey"}),
+    "erasures.next_events": (lambda c: erasures.next_events(c, "acme", first=0, most=200), set()),
+    "erasures.next_deliveries": (
+        lambda c: erasures.next_deliveries(c, some_seqs(c, "events"), after=(0, 0), most=200),
+        {"deliveries_event_endpoint_key", "deliveries_pkey"},
+    ),
+    "erasures.events": (
+        lambda c: erasures.events(c, some_seqs(c, "events")),
+        {"events_pkey", "deliveries_event_endpoint_key"},
+    ),
+    "erasures.reservations": (
+        lambda c: erasures.rows(c, "reservations", "acme", job=0, most=200),
+        {"reservations_seq_key"},
+    ),
+    "erasures.jobs": (lambda c: erasures.rows(c, "jobs", "acme", job=0, most=200), {"jobs_newest", "jobs_pkey"}),
+    "erasures.answers": (lambda c: erasures.rows(c, "answers", "acme", job=0, most=200), {"kept_answers_of_tenant"}),
+    "erasures.live_endpoints": (lambda c: erasures.close_endpoints(c, "acme", most=200), {"endpoints_live"}),
+    "erasures.deleted_endpoints": (lambda c: erasures.endpoints(c, "nobody", most=200), {"endpoints_deleted"}),
+    "erasures.rest": (lambda c: erasures.anything_left(c, "acme", job=0, fence=0), set()),
+    "erasures.running": (lambda c: erasures.start(c, "acme", {}) and erasures.start(c, "acme", {}), {"jobs_erasing"}),
+    "audit_log.newest": (
+        lambda c: listings.audit(c, "tenant1", action=None, subject="end_1", limit=50),
+        {"audit_newest"},
+    ),
+    "audit_log_of_all.newest": (
+        lambda c: listings.audit(c, None, action=None, subject="end_1", limit=50),
+        {"audit_log_pkey"},
+    ),
     "events.by_key": (lambda c: events.by_key(c, "acme", ["key 1", "key 2"]), {"events_key"}),
 }
 

@@ -254,7 +254,7 @@ def test_an_event_cancelled_between_the_choice_and_the_lock_is_passed_over(
     endpoint = an_endpoint(engine, event_types=["order.*"])
     lock_all = event_ledger.lock_all
 
-    def somebody_is_faster(connection: Connection, tenant: str, seqs: list[int]) -> dict[int, bool]:
+    def somebody_is_faster(connection: Connection, tenant: str, seqs: list[int]) -> dict[int, str | None]:
         with engine.begin() as other:
             events.cancel(other, TENANT, first)
         return lock_all(connection, tenant, seqs)
@@ -273,7 +273,7 @@ def test_one_that_is_opened_by_hand_between_the_choice_and_the_lock_is_left(
     taken, left = dead(engine, 2)
     lock_all = event_ledger.lock_all
 
-    def somebody_is_faster(connection: Connection, tenant: str, seqs: list[int]) -> dict[int, bool]:
+    def somebody_is_faster(connection: Connection, tenant: str, seqs: list[int]) -> dict[int, str | None]:
         with engine.begin() as other:
             by_hand_core.retry(other, TENANT, taken)
         return lock_all(connection, tenant, seqs)

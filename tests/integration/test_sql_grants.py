@@ -208,9 +208,9 @@ def test_two_who_grant_the_same_role_at_once_queue_and_both_succeed(
 ) -> None:
     role = make_role()
     with engine.connect() as first, engine.connect() as second:
-        assert grants.grant(first, role, "acme") is None
+        assert grants.grant(first, role, "acme", "cli:tester") is None
         behind = cast(Connection, second.connection.driver_connection)
-        with blocked(behind, lambda: grants.grant(second, role, "shop"), db) as answer:
+        with blocked(behind, lambda: grants.grant(second, role, "shop", "cli:tester"), db) as answer:
             first.commit()
             assert answer.result(10) is None
         second.commit()

@@ -6,8 +6,10 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from app.core import keys
+from app.domain.auditing import Action
 from app.domain.states import KeyScope
 from app.local.access import write_private
+from app.local.user import command_actor
 from app.runtime import open_runtime
 from app.settings import Settings
 
@@ -41,6 +43,7 @@ def _kept(connection: Connection, path: Path, tenant: str) -> str:
         known = keys.find(connection, key)
         if known is not None and (known.tenant, known.scope) == (tenant, KeyScope.OPERATOR):
             return key
-    _, key = keys.create(connection, tenant, KeyScope.OPERATOR)
+    made, key = keys.create(connection, tenant, KeyScope.OPERATOR)
+    keys.note(connection, command_actor(), Action.KEY_CREATED, made)
     write_private(path, key)
     return key

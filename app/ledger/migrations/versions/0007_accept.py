@@ -3,7 +3,7 @@
 from app.ledger.migrations import run
 
 revision = "0007"
-down_revision = "0005"
+down_revision = "0006"
 
 
 def upgrade() -> None:
