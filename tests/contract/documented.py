@@ -24,7 +24,7 @@ PROBLEM = "application/problem+json"
 DEEPEST = 8  # levels of an answer that are described; what lies deeper is a producer's `data`
 # A path with a fixed name in it goes before one with an id in the same place, as in the router.
 _TEMPLATES = sorted(
-    ((path, re.compile(re.sub(r"\\{[a-z_]+\\}", "[^/]*", re.escape(path)))) for path in DOCUMENT["paths"]),
+    ((path, re.compile(re.sub(r"\\{[a-z_]+\\}", "[^/]+", re.escape(path)))) for path in DOCUMENT["paths"]),
     key=lambda each: each[0].count("{"),
 )
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -84,6 +84,7 @@ def _check_body(response: httpx.Response, content: dict[str, Any] | None, where:
 
 def route_of(path: str) -> str:
     """The document's path that a request's path is for; itself when it is for none."""
+    path = path.replace("%2f", "/").replace("%2F", "/")  # the server decodes before it looks for a route
     return next((template for template, pattern in _TEMPLATES if pattern.fullmatch(path)), path)
 
 

@@ -213,8 +213,6 @@ def test_a_hostile_parameter_is_the_clients_fault(
 ) -> None:
     method, path = route
     values: Sequence[str] = ["", "%00", "%ff", "%ED%A0%80", "1e400", "9" * 5000, "-1", "null", "x" * 4000]
-    if place == "path":
-        values = values[1:]  # without it, it is another path
     for value in (*values, *map(quote, INJECTED), "%2e%2e%2f", "evt_1%0a", "*", "9223372036854775808", "1&1=1"):
         value = value.replace("/", "%2F")
         url = path.replace("{id}", endpoint)

@@ -205,7 +205,7 @@ def test_a_worker_told_to_stop_ends_what_is_in_the_air_and_records_it(
 
 
 def test_ids_held_by_a_worker_that_is_told_to_stop_are_looked_at_at_once(
-    engine: Engine, running: Service, receiver: Receiver
+    engine: Engine, running: Service, receiver: Receiver, broker_url: str
 ) -> None:
     receiver.register(engine)
     relay = running.relay().wait_ready()
@@ -213,5 +213,7 @@ def test_ids_held_by_a_worker_that_is_told_to_stop_are_looked_at_at_once(
     some_events(engine, 5, delay_seconds=1.8)
     wait_until(lambda: rows(engine, "SELECT min(publications) FROM duehook.outbox") == [1])
     relay.stop()
+    with redis.Redis.from_url(broker_url) as client:  # read by the worker, and no longer a message anywhere
+        wait_until(lambda: not client.exists("duehook:unacked", "duehook:unacked_index", "duehook:delivery"))
     assert worker.stop() == 0
     assert rows(engine, "SELECT ref FROM duehook.outbox WHERE look_at > now() + interval '3 s'") == []
