@@ -8,7 +8,8 @@ CREATE FUNCTION duehook.accept_events(
     of_tenant text, types text[], keys text[], datas text[], dues timestamptz[], delays double precision[],
     requests text[]
 ) RETURNS TABLE (place integer, seq bigint, id text, created_at timestamptz, due_at timestamptz, deliveries bigint)
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+-- Planned once: to plan the insert for the arrays of every call costs a tenth of a single event.
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
