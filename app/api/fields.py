@@ -29,7 +29,7 @@ def _time(value: Any) -> datetime:
     except (ValueError, OverflowError):
         raise ValueError("there is no such time") from None
     if not _FIRST <= at < _LAST:
-        raise ValueError("a time lies between 1970 and 9999")
+        raise ValueError("a time lies between 1970 and the end of 9998")
     return at
 
 
@@ -81,7 +81,7 @@ Id = Annotated[str, Path(description="The id that it was answered with.")]
 Time = Annotated[datetime, BeforeValidator(_time)]
 Whole = BeforeValidator(_whole)
 Text = Annotated[str, _only(lambda text: "\0" not in text, "a text holds no NUL")]
-Name = Annotated[Text, Field(min_length=1, max_length=255)]
+Name = Annotated[str, Field(min_length=1, max_length=255), _only(lambda text: "\0" not in text, "a text holds no NUL")]
 ReservationId = Annotated[
     str,
     _only(identity.is_reservation_id, "an id is rsv_ and 1 to 64 letters and digits"),

@@ -17,7 +17,7 @@ DEFAULT_LIMIT, MOST = 50, 500
 PAGE_BYTES = 16 * 1024 * 1024
 AT_ONCE = 16  # rows that are loaded together: each may carry data of a megabyte
 _CURSOR = re.compile(r"([a-z-]+)((?:\.[0-9]{1,19}){1,2})")
-_NUMBER = re.compile(r"[0-9]{1,9}")
+_NUMBER = re.compile(r"[0-9]{1,100}")
 Row = TypeVar("Row")
 
 

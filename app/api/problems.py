@@ -60,7 +60,12 @@ class ProblemError(Exception):
         self.kind, self.detail, self.flaws, self.headers = kind, detail, flaws, headers
 
 
-_SENTENCES = {"missing": "is missing", "extra_forbidden": "is not known here"}
+_SENTENCES = {
+    "missing": "is missing",
+    "extra_forbidden": "is not known here",
+    "model_type": "has to be an object",
+    "model_attributes_type": "has to be an object",
+}
 
 
 def sentence(error: Mapping[str, Any]) -> str:

@@ -41,7 +41,7 @@ class Events(Noun[Carrier]):
     ) -> Talk[tuple[Accepted, ...]]:
         """Post up to 1,000, all or nothing; the answers are in the same order."""
         body = f"[{','.join(map(write_event, events))}]"
-        return self._ask(post(at("events"), many(Accepted), body, idempotency_key))
+        return self._ask(post(at("events"), many(Accepted, len(events)), body, idempotency_key))
 
     @talks
     def get(self, id: str) -> Talk[Event]:

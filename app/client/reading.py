@@ -23,9 +23,16 @@ def one(shape: type[Shape]) -> Callable[[str], Shape]:
     return lambda text: _build(shape, _Text(text).thing(_has_raw(shape)))
 
 
-def many(shape: type[Shape]) -> Callable[[str], tuple[Shape, ...]]:
-    """Reads an answer that is a list without pages."""
-    return lambda text: page(shape)(text).data
+def many(shape: type[Shape], number: int) -> Callable[[str], tuple[Shape, ...]]:
+    """Reads an answer that is a list of so many, without pages."""
+
+    def read(text: str) -> tuple[Shape, ...]:
+        found = page(shape)(text).data
+        if len(found) != number:
+            raise ValueError(f"{len(found)} answers to {number}")
+        return found
+
+    return read
 
 
 def page(shape: type[Shape]) -> Callable[[str], Page[Shape]]:

@@ -6,6 +6,7 @@ completed, no process sends, or will ever send, what it took away.
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -82,13 +83,13 @@ def erase_tenant(connection: Connection, job: Job, most: int) -> Step:
 
     Around again and again until nothing is left that somebody made or sends; then what that referred to.
     """
-    place = dict(job.place or {"phase": FIRST, "fence": erasures.fence(connection)})
+    place = dict(job.place or {"phase": FIRST, **asdict(erasures.fence(connection))})
     return PHASES[place["phase"]](connection, job, place, most)
 
 
 def _rows(connection: Connection, job: Job, place: Place, most: int) -> Step:
     what = place["phase"]
-    gone = erasures.rows(connection, what, job.tenant, job=job.seq, most=most)
+    gone = erasures.rows(connection, what, job.tenant, most=most)
     return _step(place, gone < most, Counter({what: gone}))
 
 
@@ -115,7 +116,8 @@ def _events(connection: Connection, job: Job, place: Place, most: int) -> Step:
 
 
 def _look_around(connection: Connection, job: Job, place: Place, _: int) -> Step:
-    if erasures.anything_left(connection, job.tenant, job=job.seq, fence=place["fence"]):
+    fence = erasures.Fence(place["number"], place["open"])
+    if erasures.anything_left(connection, job.tenant, fence=fence):
         return Step({**place, "phase": FIRST}, erased=Counter(), pause=PAUSE)
     return _step(place, True, Counter())
 
@@ -146,6 +148,7 @@ PHASES: dict[str, Callable[[Connection, Job, Place, int], Step]] = {
     "events": _events,
     "look": _look_around,
     "endpoints": _endpoints,
+    "grants": _rows,
     "keys": _rows,
     "end": _end,
 }

@@ -96,8 +96,8 @@ def find(connection: Connection, tenant: str, seq: int) -> Endpoint | None:
     return None if row is None else endpoint_of(row)
 
 
-# 1: endpoints, among the locks of two numbers.
-_LOCK_NUMBER = text("/* endpoints.lock_number */ SELECT pg_advisory_xact_lock(1, hashtext(:tenant))")
+_LOCK_NUMBER = text("""/* endpoints.lock_number */
+    SELECT pg_advisory_xact_lock(duehook.lock_of(convert_to('endpoints of ' || :tenant, 'UTF8')))""")
 _COUNT = text("""/* endpoints.count */
     SELECT count(*) FROM (
         SELECT FROM duehook.endpoints WHERE tenant = :tenant AND deleted_at IS NULL LIMIT :most) AS counted""")

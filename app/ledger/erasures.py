@@ -108,22 +108,25 @@ _ROWS = {
         DELETE FROM duehook.reservations WHERE seq = ANY (ARRAY(SELECT seq FROM few))"""),
     "jobs": text("""/* erasures.jobs */
         WITH few AS MATERIALIZED (
-            SELECT seq FROM duehook.jobs WHERE tenant = :tenant AND seq <> :job ORDER BY seq LIMIT :most FOR UPDATE)
+            SELECT seq FROM duehook.jobs
+             WHERE tenant = :tenant AND kind <> 'erase_tenant' ORDER BY seq LIMIT :most FOR UPDATE)
         DELETE FROM duehook.jobs WHERE seq = ANY (ARRAY(SELECT seq FROM few))"""),
     "answers": text("""/* erasures.answers */
         DELETE FROM duehook.kept_answers WHERE request = ANY (ARRAY(
             SELECT request FROM duehook.kept_answers
              WHERE tenant = :tenant ORDER BY request LIMIT :most FOR UPDATE))"""),
+    "grants": text("""/* erasures.late_grants */
+        DELETE FROM duehook.sql_grants WHERE (role, tenant) IN (
+            SELECT role, tenant FROM duehook.sql_grants WHERE tenant = :tenant ORDER BY role LIMIT :most)"""),
     "keys": text("""/* erasures.keys */
         DELETE FROM duehook.api_keys WHERE seq = ANY (ARRAY(
             SELECT seq FROM duehook.api_keys WHERE tenant = :tenant ORDER BY seq LIMIT :most))"""),
 }
 
 
-def rows(connection: Connection, what: str, tenant: str, *, job: int, most: int) -> int:
-    """Delete up to `most` reservations, kept answers, keys, or jobs but `job` itself; returns how many."""
-    parameters = {"tenant": tenant, "most": most} | ({"job": job} if what == "jobs" else {})
-    return connection.execute(_ROWS[what], parameters).rowcount
+def rows(connection: Connection, what: str, tenant: str, *, most: int) -> int:
+    """Delete up to `most` reservations, kept answers, grants, keys, or jobs but erasures; returns how many."""
+    return connection.execute(_ROWS[what], {"tenant": tenant, "most": most}).rowcount
 
 
 _LIVE = text("""/* erasures.live_endpoints */
@@ -187,22 +190,41 @@ def endpoints(connection: Connection, tenant: str, *, most: int) -> int:
     return connection.execute(_ENDPOINTS, {"seqs": list(seqs)}).rowcount
 
 
-_FENCE = text("/* erasures.fence */ SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint)")
+# Every transaction holds a lock on a number of its own from its first statement on, before it has one that snapshots
+# know: one that reads by an old snapshot may not see that the tenant is closed. Prepared ones have the other alone.
+_FENCE = text("""/* erasures.fence */
+    SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) AS number,
+           ARRAY(SELECT virtualtransaction FROM pg_locks JOIN pg_stat_activity a USING (pid)
+                  WHERE locktype = 'virtualxid' AND virtualxid = virtualtransaction AND pid <> pg_backend_pid()
+                    AND a.datname = current_database() AND a.usesysid IS NOT NULL) AS open""")
 # Whoever began before the fence has ended, and what he made is seen here; whoever began later was refused.
 _REST = text("""/* erasures.rest */
-    SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint) < :fence
+    SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint) < :number
+        OR EXISTS (
+            SELECT FROM pg_locks WHERE virtualxid = ANY (CAST(:open AS text[])) AND virtualxid = virtualtransaction)
         OR EXISTS (SELECT FROM duehook.endpoints WHERE tenant = :tenant AND deleted_at IS NULL ORDER BY seq OFFSET 0)
         OR EXISTS (SELECT FROM duehook.reservations WHERE tenant = :tenant ORDER BY seq OFFSET 0)
-        OR EXISTS (SELECT FROM duehook.jobs WHERE tenant = :tenant AND seq <> :job ORDER BY seq OFFSET 0)
+        OR EXISTS (
+            SELECT FROM duehook.jobs WHERE tenant = :tenant AND kind <> 'erase_tenant' ORDER BY seq OFFSET 0)
         OR EXISTS (SELECT FROM duehook.kept_answers WHERE tenant = :tenant ORDER BY request OFFSET 0)
         OR EXISTS (SELECT FROM duehook.events WHERE tenant = :tenant ORDER BY seq OFFSET 0)""")
 
 
-def fence(connection: Connection) -> int:
-    """A mark in the order of transactions; made after the tenant was closed, whoever begins later knows that it is."""
-    return int(connection.execute(_FENCE).scalar_one())
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """A mark in the order of transactions: the `number` of one, and all that were `open` then."""
+
+    number: int
+    open: Sequence[str]
 
 
-def anything_left(connection: Connection, tenant: str, *, job: int, fence: int) -> bool:
+def fence(connection: Connection) -> Fence:
+    """Of this moment; made after the tenant was closed, whoever begins later knows that it is."""
+    return Fence(**connection.execute(_FENCE).one()._mapping)
+
+
+def anything_left(connection: Connection, tenant: str, *, fence: Fence) -> bool:
     """Whether there is anything that goes before the endpoints' rows, or somebody who may be about to make some."""
-    return bool(connection.execute(_REST, {"tenant": tenant, "job": job, "fence": fence}).scalar_one())
+    return bool(
+        connection.execute(_REST, {"tenant": tenant, "number": fence.number, "open": list(fence.open)}).scalar_one()
+    )

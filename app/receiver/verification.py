@@ -44,15 +44,23 @@ class Event:
             raise ValueError("the body is not an event")
         return members
 
+    @cached_property
+    def _head(self) -> dict[str, Any]:
+        """The same with numbers as their text: what stands beside `data` has none, and `data` may hold any."""
+        members = json.loads(self.body, parse_int=str, parse_float=str)
+        if not isinstance(members, dict):
+            raise ValueError("the body is not an event")
+        return members
+
     @property
     def type(self) -> str:
         """Such as `reservation.expired`."""
-        return str(self.members["type"])
+        return str(self._head["type"])
 
     @property
     def key(self) -> str | None:
         """What it is about, as its producer calls it; None when it has no name."""
-        key: str | None = self.members["key"]
+        key: str | None = self._head["key"]
         return key
 
     @property

@@ -11,6 +11,7 @@ from app.client import (
     Client,
     ConflictError,
     InvalidError,
+    NewEvent,
     NotFoundError,
     RefusedError,
     UnexpectedAnswerError,
@@ -67,6 +68,14 @@ def test_an_answer_that_is_not_the_services_is_told_as_such_and_once(strange: st
     assert "Welcome" not in str(error)
     assert error.idempotency_key == headers_of(server.requests[0])["idempotency-key"]
     assert error.__cause__ is None
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_list_that_is_not_answered_one_by_one_is_none_of_the_services_answers(number: int) -> None:
+    with HostileServer(serve(answer(202, {"data": [ACCEPTED] * number}))) as server, asking(server.port) as client:
+        with pytest.raises(UnexpectedAnswerError) as raised:
+            client.events.post_many([NewEvent("a", 1)])
+        assert raised.value.may_have_happened
 
 
 def test_a_redirect_is_not_followed_for_the_key_would_go_along() -> None:

@@ -4,7 +4,7 @@ import json
 import time
 from datetime import timedelta
 from hashlib import sha256
-from typing import Any
+from typing import Any, LiteralString
 from uuid import uuid4
 
 import pytest
@@ -503,7 +503,7 @@ def test_one_is_enough_and_a_cancelled_one_opens_the_tenant_again_and_says_how_f
     second = erase_tenant(engine)
     assert second != seq
     assert work(engine, clock, second).status is JobStatus.COMPLETED
-    assert left(engine) == {"jobs": 1}
+    assert left(engine) == {"jobs": 2}, "both, which say what was done"
     assert rows(engine, "SELECT count(*) FROM duehook.events WHERE type = 'job.completed'") == [0], "nobody is left"
 
 
@@ -531,6 +531,28 @@ def test_what_an_open_transaction_makes_meanwhile_is_found_when_it_commits(
     producer.commit()
     assert work(engine, clock, seq).status is JobStatus.COMPLETED
     assert left(engine) == {"jobs": 1}
+
+
+@pytest.mark.parametrize("isolation", ["REPEATABLE READ", "SERIALIZABLE"])
+@pytest.mark.parametrize("making", MAKING)
+def test_whoever_looks_at_a_snapshot_from_before_is_waited_for(
+    engine: Engine, connect: Connect, clock: Clock, isolation: LiteralString, making: str
+) -> None:
+    """It has no number yet that others' snapshots know, and what it sees has no erasure in it."""
+    live(engine)
+    producer = connect()
+    producer.execute(f"SET TRANSACTION ISOLATION LEVEL {isolation}")
+    producer.execute("SELECT FROM duehook.events LIMIT 1")
+    seq = erase_tenant(engine)
+    for _ in range(20):
+        advance(engine, [seq])
+        clock.advance(seconds=1)
+    assert job(engine, seq).status is JobStatus.RUNNING, "somebody is about to make something"
+    producer.execute(MAKING[making].encode())
+    producer.commit()
+    assert work(engine, clock, seq).status is JobStatus.COMPLETED
+    assert left(engine) == {"jobs": 1}
+    assert orphans(engine) == []
 
 
 def test_a_reservation_that_runs_out_meanwhile_harms_nobody(engine: Engine, clock: Clock, small: None) -> None:

@@ -6,7 +6,7 @@ import pytest
 from psycopg import errors
 from sqlalchemy import Engine
 
-from app.ledger import idempotency
+from app.ledger import endpoints, idempotency
 from app.ledger.idempotency import KEPT_FOR, Begun, Kept, Request
 from tests.clock import Clock
 from tests.conftest import Connect
@@ -59,6 +59,22 @@ def test_requests_that_share_a_lock_are_told_apart(engine: Engine) -> None:
         assert idempotency.begin(second, LIKE_ONE) is Begun.RUNNING
         first.commit()
         assert idempotency.begin(second, LIKE_ONE) is Begun.FIRST
+
+
+def test_no_other_login_can_take_the_locks_of_a_request_or_of_a_tenant(engine: Engine, connect: Connect) -> None:
+    """Any may take any advisory lock: those here have numbers that nobody can compute without the owner's salt."""
+    stranger = connect(autocommit=True)
+    stranger.execute("SELECT pg_advisory_lock(%s)", [int.from_bytes(ONE.id[:8], signed=True)])
+    stranger.execute("SELECT pg_advisory_lock(1, hashtext('acme')), pg_advisory_lock(hashtext('acme'))")
+    with engine.begin() as connection:
+        assert idempotency.begin(connection, ONE) is Begun.FIRST
+        endpoints.lock_number(connection, "acme")
+        connection.exec_driver_sql("CREATE ROLE locksmith")
+        connection.exec_driver_sql("GRANT duehook_producer TO locksmith")
+        may = "SELECT has_table_privilege('locksmith', 'duehook.service', 'SELECT'), has_function_privilege("
+        asked = connection.exec_driver_sql(may + "'locksmith', 'duehook.lock_of(bytea)', 'EXECUTE')").one()
+        assert tuple(asked) == (False, False)
+        connection.rollback()
 
 
 def test_an_answer_is_kept_once_until_it_is_a_day_old(engine: Engine, clock: Clock) -> None:

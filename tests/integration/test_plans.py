@@ -293,14 +293,14 @@ STATEMENTS: dict[str, tuple[Callable[[Engaged], object], set[str]]] = {
         {"events_pkey", "deliveries_event_endpoint_key"},
     ),
     "erasures.reservations": (
-        lambda c: erasures.rows(c, "reservations", "acme", job=0, most=200),
+        lambda c: erasures.rows(c, "reservations", "acme", most=200),
         {"reservations_seq_key"},
     ),
-    "erasures.jobs": (lambda c: erasures.rows(c, "jobs", "acme", job=0, most=200), {"jobs_newest", "jobs_pkey"}),
-    "erasures.answers": (lambda c: erasures.rows(c, "answers", "acme", job=0, most=200), {"kept_answers_of_tenant"}),
+    "erasures.jobs": (lambda c: erasures.rows(c, "jobs", "acme", most=200), {"jobs_newest", "jobs_pkey"}),
+    "erasures.answers": (lambda c: erasures.rows(c, "answers", "acme", most=200), {"kept_answers_of_tenant"}),
     "erasures.live_endpoints": (lambda c: erasures.close_endpoints(c, "acme", most=200), {"endpoints_live"}),
     "erasures.deleted_endpoints": (lambda c: erasures.endpoints(c, "nobody", most=200), {"endpoints_deleted"}),
-    "erasures.rest": (lambda c: erasures.anything_left(c, "acme", job=0, fence=0), set()),
+    "erasures.rest": (lambda c: erasures.anything_left(c, "acme", fence=erasures.fence(c)), set()),
     "erasures.running": (lambda c: erasures.start(c, "acme", {}) and erasures.start(c, "acme", {}), {"jobs_erasing"}),
     "audit_log.newest": (
         lambda c: listings.audit(c, "tenant1", action=None, subject="end_1", limit=50),
