@@ -34,6 +34,6 @@ def apply(connection: Connection, event: Event) -> dict[str, Any] | None:
     """What an event does here; returns what a duplicate is answered with. It never commits: `receive` does."""
     match event.type:
         case "order.placed":
-            return {"shipment": connection.execute(_SHIP, {"order_key": event.key}).scalar_one()}
+            return {"shipment": connection.execute(_SHIP, {"order_key": event.key or event.id}).scalar_one()}
         case _:  # a ping, or a type that came into the endpoint's patterns before its code came in here
             return None

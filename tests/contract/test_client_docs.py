@@ -2,6 +2,7 @@
 
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import app.client
 from app.core.jobs import advance
+from tests.clock import Clock
 from tests.contract.served import Api
 from tests.ledgers import rows
 
@@ -35,12 +37,13 @@ def working(api: Api) -> Iterator[None]:
         thread.join()
 
 
-@pytest.mark.usefixtures("clock")
 def test_every_snippet_runs(
-    api: Api, tenant: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    api: Api, tenant: str, clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DUEHOOK_API_URL", api.url)
     monkeypatch.setenv("DUEHOOK_API_KEY", api.key(tenant))
+    sleep = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: (sleep(seconds), clock.advance(seconds=seconds)))
     page = PAGE.read_text(encoding="utf-8")
     snippets = SNIPPET.findall(page)
     assert len(snippets) == page.count("```python") >= 10
@@ -51,7 +54,7 @@ def test_every_snippet_runs(
             exec(compile("\n" * at + snippet, PAGE, "exec"), names)  # noqa: S102  the page's own lines, by their numbers
     said = capsys.readouterr().out
     assert "/type a type is words of letters" in said
-    assert "released" in said, "why the confirm lost"
+    assert re.search(r"^rsv_\w+ is expired and can't become confirmed$", said, re.MULTILINE), "why the confirm lost"
 
 
 def test_every_error_is_on_the_page() -> None:

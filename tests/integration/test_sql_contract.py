@@ -107,7 +107,7 @@ def test_every_block_of_the_page_does_what_it_says(followed: Followed) -> None:
     assert {f"{PAGE.name}:{line}": answer for line, answer in followed.wrong.items()} == {}
     told = [each for each in BLOCKS if each.text.startswith(("INSERT", "UPDATE")) and "RETURNING" in each.text]
     silent = [each for each in told if not followed.answers[each.line]]
-    assert ["'order-1001'" in each.text for each in silent] == [True], "the key that was there already"
+    assert ["'sql-1001'" in each.text for each in silent] == [True], "the key that was there already"
 
 
 def test_what_followed_from_the_page_is_in_the_ledger(followed: Followed, db: Connection) -> None:
@@ -118,14 +118,14 @@ def test_what_followed_from_the_page_is_in_the_ledger(followed: Followed, db: Co
         "reservation.confirmed:rsv_booking1:v2",
     ]
     keys = column(db, "SELECT key FROM duehook.events WHERE origin = 'producer' ORDER BY seq LIMIT 5")
-    assert keys == ["order-1001", "reminder-1001", "paid-1", "order-1002", "order-1003"]
+    assert keys == ["sql-1001", "sql-reminder", "paid-1", "sql-1002", "sql-1003"]
     copied = column(
         db, "SELECT data::text FROM duehook.reservations WHERE resource ~ '^truck 2[01]$' ORDER BY resource"
     )
     assert copied == ['{"customer": "Grace"}', '{"customer": "Edsger"}']
     (body,) = [rows[0][0] for line, rows in followed.answers.items() if rows and "AS body" in block_at(line).text]
     assert re.fullmatch(
-        r'\{"id":"evt_\w+","type":"order\.placed","key":"order-1001","timestamp":"[^"]+","data":\{"total": 12\.50\}\}',
+        r'\{"id":"evt_\w+","type":"order\.placed","key":"sql-1001","timestamp":"[^"]+","data":\{"total": 12\.50\}\}',
         body,
     )
 
@@ -249,7 +249,7 @@ def test_the_python_on_the_page_runs(
     monkeypatch.setenv("DATABASE_URL", followed.url)
     exec(compile(program.text, PAGE.name, "exec"), {})  # noqa: S102 - the page is ours
     assert capsys.readouterr().out == "paid\n"
-    booked = rows(db, "SELECT reservation, confirmed FROM trucks.bookings WHERE reservation <> 'rsv_booking1'")
+    booked = rows(db, "SELECT reservation, confirmed FROM fleet.bookings WHERE reservation <> 'rsv_booking1'")
     assert [each["confirmed"] for each in booked] == [True]
     assert column(db, "SELECT key FROM duehook.events WHERE key = %s", [f"paid-{booked[0]['reservation']}"])
 

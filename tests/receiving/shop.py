@@ -45,13 +45,13 @@ class Shop:
     def close(self) -> None:
         self._database.close()
 
-    def place(self, data: str = "{}", type: str = "order.placed") -> str:
+    def place(self, data: str = "{}", type: str = "order.placed", *, with_key: bool = True) -> str:
         """Commit an event of an order of its own; returns its id."""
-        order = f"order-{next(NUMBERS)}"
+        order = f"order-{next(NUMBERS)}" if with_key else None
         with self.engine.begin() as connection:
             (made,) = events.insert(connection, self.tenant, [NewEvent(type=type, key=order, data=data)]).values()
         if type == "order.placed":
-            self._placed[made.id] = order
+            self._placed[made.id] = order or made.id
         return made.id
 
     def rotate(self, overlap: timedelta) -> str:

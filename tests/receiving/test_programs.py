@@ -62,6 +62,12 @@ def test_every_event_has_its_effect_whatever_it_holds_and_a_type_that_nobody_kno
     assert (answer.status, answer.json["outcome"]) == (200, None)
 
 
+def test_an_order_without_a_key_has_its_effect(shop: Shop) -> None:
+    event_id = shop.place(with_key=False)
+    (answer,) = answered(shop.wait_delivered(event_id))
+    assert (answer.status, shop.effects(event_id)) == (200, 1)
+
+
 def test_a_ping_is_answered(shop: Shop) -> None:
     with shop.engine.begin() as connection:
         event = ping(connection, shop.tenant, shop.endpoint)

@@ -7,8 +7,8 @@ const SHIP = "INSERT INTO shipments (order_key) VALUES ($1) RETURNING id";
  * `client` and never commits: `receive` does.
  */
 export async function ship(client, { body }) {
-  const { type, key } = JSON.parse(body);
+  const { id, type, key } = JSON.parse(body);
   if (type !== "order.placed") return null; // a ping, or a type that this code does not know yet
-  const { rows } = await client.query(SHIP, [key]);
+  const { rows } = await client.query(SHIP, [key ?? id]);
   return { shipment: Number(rows[0].id) };
 }
