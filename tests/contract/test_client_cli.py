@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from app.core.jobs import advance
 from app.core.keys import EVERY_TENANT
 from app.local import connection
 from app.local.connection import Connection
 from tests.contract.clients import client_of
-from tests.contract.served import Api
+from tests.contract.served import Api, number_of
 from tests.contract.test_bytes import DATA
 from tests.contract.test_deliveries import bury
 from tests.integration.test_cli import Done, Quick, quick
@@ -62,7 +63,7 @@ def test_an_event_is_posted_listed_shown_and_cancelled(ask: Ask) -> None:
         "deliveries": 1,
     }
     (listed,) = shown(ask("events", "list", "--json"))
-    assert listed == {**posted, "cancelled_at": None, "data": {"total": 12.5}}
+    assert listed == {**posted, "cancelled_at": None, "erased_at": None, "data": {"total": 12.5}}
     whole = ask("events", "show", posted["id"], "--json")
     assert shown(whole) == listed
     assert whole.stdout.endswith(',\n  "data": { "total" : 12.50 }\n}\n'), "the text that was sent"
@@ -76,6 +77,24 @@ def test_an_event_is_posted_listed_shown_and_cancelled(ask: Ask) -> None:
     ]
     cancelled = shown(ask("events", "cancel", posted["id"], "--json"))
     assert cancelled == {"cancelled": 1, "in_flight": 0, "finished": 0}
+
+
+def test_an_erased_event_is_told_from_one_whose_data_is_null(
+    api: Api, tenant: str, ask: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    null = shown(ask("events", "post", "a", "null", "--json"))["id"]
+    gone = shown(ask("events", "post", "a", "1", "--json"))["id"]
+    with api.client(tenant) as client:
+        job = client.post(f"/v1/events/{gone}/erase").json()["id"]
+        while client.get(f"/v1/jobs/{job}").json()["status"] in ("queued", "running"):
+            advance(api.runtime.engine, [number_of(job)])
+    capsys.readouterr()  # what the steps have logged
+    assert [shown(ask("events", "show", each, "--json"))["erased_at"] for each in (null, gone)] == [None, NOON]
+    assert [shown(ask("events", "show", each, "--json"))["data"] for each in (null, gone)] == [None, None]
+    assert f"erased_at     {NOON}" in ask("events", "show", gone).stdout.splitlines()
+    with client_of(api, tenant) as client:
+        found = client.events.get(gone)
+    assert found.erased_at is not None and (found.raw_data, found.data) == ("null", None)
 
 
 @pytest.mark.parametrize("name", DATA)
