@@ -21,6 +21,7 @@ from app.api import (
     reservation_shapes,
 )
 from app.api.problems import KINDS
+from app.core.endpoints import GONE, REQUESTED
 from app.domain.states import KeyScope
 from tests.contract.documented import DOCUMENT, OPERATIONS, PROBLEM, check, flaws
 from tests.contract.served import Api, served, subscribe
@@ -136,6 +137,11 @@ def test_every_member_is_described() -> None:
         for member, each in schema.get("properties", {}).items():
             described = each if "$ref" not in each else each | schemas[each["$ref"].rpartition("/")[2]]
             assert described.get("description"), f"{name}.{member}"
+
+
+def test_every_reason_for_which_an_endpoint_is_disabled_is_told() -> None:
+    told = DOCUMENT["components"]["schemas"]["EndpointView"]["properties"]["disabled_reason"]["description"]
+    assert not [word for word in (REQUESTED, GONE, "failing: ", "Null while it is enabled") if word not in told]
 
 
 def examples() -> Iterator[tuple[str, dict[str, Any], Any]]:
