@@ -9,7 +9,7 @@ from typing import Any
 from app.cli import printing
 from app.cli.printing import rfc3339, show_table
 
-RAW = "raw_data"
+RAW, SECRET = "raw_data", "secret"
 
 
 def show_thing(thing: Any, *, json: bool) -> None:
@@ -17,8 +17,8 @@ def show_thing(thing: Any, *, json: bool) -> None:
     if json:
         print(_text(thing))
         return
-    told = {_name(each.name): _cell(getattr(thing, each.name)) for each in fields(thing)}
-    print(*printing.fields(told), sep="\n")
+    told = {each.name: getattr(thing, each.name) for each in fields(thing)}
+    print(*printing.fields({_name(name): _cell(value) for name, value in _answered(told).items()}), sep="\n")
 
 
 def show_things(things: Iterable[Any], columns: Sequence[str], *, json: bool) -> None:
@@ -30,10 +30,15 @@ def show_things(things: Iterable[Any], columns: Sequence[str], *, json: bool) ->
 
 
 def _text(thing: Any) -> str:
-    members = asdict(thing)
+    members = _answered(asdict(thing))
     data = members.pop(RAW, None)
     text = json_of.dumps(members, indent=2, ensure_ascii=False, default=_plain)
     return text if data is None else f'{text[:-2]},\n  "data": {data}\n}}'
+
+
+def _answered(members: dict[str, Any]) -> dict[str, Any]:
+    """Without an empty secret: that was no member of the answer."""
+    return {name: value for name, value in members.items() if name != SECRET or value is not None}
 
 
 def _plain(value: Any) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from app.core.jobs import advance
 from app.core.keys import EVERY_TENANT
@@ -24,7 +25,7 @@ __all__ = ["quick"]
 Ask = Callable[..., Done]
 COMMANDS = {
     "events": ["post", "list", "show", "cancel"],
-    "endpoints": ["list", "show", "create", "enable", "disable", "ping"],
+    "endpoints": ["list", "show", "create", "enable", "disable", "ping", "delete"],
     "deliveries": ["list", "show", "retry"],
     "jobs": ["list", "show", "cancel"],
 }
@@ -126,8 +127,38 @@ def test_an_endpoint_is_made_switched_off_and_on_and_tried(ask: Ask) -> None:
     assert refused.stderr.startswith("duehook: ") and refused.stderr.endswith(".\n")
     assert shown(ask("endpoints", "enable", made["id"], "--json"))["status"] == "enabled"
     assert shown(ask("endpoints", "ping", made["id"], "--json"))["type"] == "ping"
-    assert f"{made['id']}\tenabled\thttp://127.0.0.1:9/\ta b.*\t\t" in ask("endpoints", "list").stdout
+    assert f"{made['id']}\tenabled\thttp://127.0.0.1:9/\ta b.*\t\t\tFalse\n" in ask("endpoints", "list").stdout
     assert "event_types      a b.*\n" in ask("endpoints", "show", made["id"]).stdout
+
+
+def test_a_flagged_endpoint_is_listed_as_one(api: Api, ask: Ask) -> None:
+    flagged = shown(ask("endpoints", "create", "http://127.0.0.1:9/", "a", "--json"))["id"]
+    fine = shown(ask("endpoints", "create", "http://127.0.0.1:9/", "a", "--json"))["id"]
+    with api.runtime.engine.begin() as connection:
+        connection.execute(text("UPDATE duehook.endpoints SET flagged = true WHERE id = :id"), {"id": flagged})
+    lines = [line.split("\t") for line in ask("endpoints", "list").stdout.splitlines()]
+    assert [(line[0], line[-1]) for line in lines] == [("id", "flagged"), (fine, "False"), (flagged, "True")]
+
+
+def test_an_endpoint_is_deleted(ask: Ask) -> None:
+    one, other = (
+        shown(ask("endpoints", "create", "http://127.0.0.1:9/", "a", "--json"))["id"] for _ in ("one", "other")
+    )
+    assert ask("endpoints", "delete", one).stdout == f"{one} is deleted; what waited for it is cancelled.\n"
+    assert shown(ask("endpoints", "delete", other, "--json")) == {"id": other, "deleted": True}
+    assert shown(ask("endpoints", "list", "--json")) == []
+    again = ask("endpoints", "delete", one)
+    assert (again.returncode, again.stderr) == (1, "duehook: there is no such endpoint.\n")
+
+
+def test_a_secret_is_shown_by_create_alone(ask: Ask) -> None:
+    told = ask("endpoints", "create", "http://127.0.0.1:9/", "a").stdout
+    assert "\nsecret " in told
+    made = told.split()[1]
+    for command in (["show", made], ["disable", made], ["enable", made]):
+        assert "secret" not in ask("endpoints", *command).stdout
+        assert "secret" not in shown(ask("endpoints", *command, "--json"))
+    assert "secret" not in ask("endpoints", "list", "--json").stdout
 
 
 def test_a_delivery_is_shown_with_its_attempts_and_tried_again(api: Api, ask: Ask) -> None:
