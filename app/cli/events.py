@@ -29,7 +29,7 @@ def post(
     json: Json = False,
 ) -> None:
     """Post one, and show what was accepted."""
-    text = sys.stdin.read() if data == "-" else data
+    text = _data(data)
     due = None if at is None else _time(at)
     with service_of(tenant) as service:
         posted = service.events.post(event_type, raw_data=text, key=key, deliver_at=due, delay_seconds=delay)
@@ -58,6 +58,16 @@ def cancel(event_id: EventId, tenant: Tenant = None, json: Json = False) -> None
     with service_of(tenant) as service:
         ended = service.events.cancel(event_id)
     show_thing(ended, json=json)
+
+
+def _data(given: str) -> str:
+    """The text that is to be posted; one that can't be ends the command."""
+    from app.client.calls import why_not_json
+
+    text, hint = (sys.stdin.read(), "") if given == "-" else (given, "; in a shell put it in single quotes")
+    if why := why_not_json(text):
+        wrong_use(f"data {why}{hint}.")
+    return text
 
 
 def _time(text: str) -> datetime:

@@ -209,6 +209,25 @@ def test_wrong_use_is_2_and_one_sentence(ask: Ask, wrong: list[str]) -> None:
     assert done.stdout == "" or wrong == ["jobs"]
 
 
+@pytest.mark.parametrize(
+    ("data", "why"),
+    {
+        "nojson": "is not JSON at character 1",
+        "{total: 12}": "is not JSON at character 1",
+        "  [1, x]": "is not JSON at character 7",
+        "": "is not JSON at character 1",
+        '1,"key":"k"': "is more than one JSON text",
+        '"\ud800"': "holds a lone surrogate: write it as an escape",
+    }.items(),
+)
+def test_data_that_is_no_json_is_told_as_data(ask: Ask, monkeypatch: pytest.MonkeyPatch, data: str, why: str) -> None:
+    refused = ask("events", "post", "order.x", data)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == f"duehook: data {why}; in a shell put it in single quotes.\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(data))
+    assert ask("events", "post", "order.x", "-").stderr == f"duehook: data {why}.\n"
+
+
 def test_what_is_not_there_is_1_and_one_sentence(ask: Ask) -> None:
     for command in (["events", "show", "evt_1"], ["jobs", "cancel", "job_1"], ["deliveries", "retry", "dlv_1"]):
         done = ask(*command)
