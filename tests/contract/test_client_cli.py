@@ -235,9 +235,12 @@ def test_what_is_not_there_is_1_and_one_sentence(ask: Ask) -> None:
         assert done.stderr.startswith("duehook: there is no such ") and done.stderr.count("\n") == 1
 
 
-def test_a_service_that_is_not_there_or_not_known_is_told(quick: Quick, tmp_path: Path) -> None:
+def test_a_service_that_is_not_there_or_not_known_is_told(
+    quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     home = tmp_path / "none"
-    nowhere = quick("jobs", "list", home=home)
+    nowhere = quick("jobs", "list", home="none")
     assert (nowhere.returncode, nowhere.stderr) == (
         1,
         f"duehook: no service: nothing runs in {home}; start one with `duehook up`, "
