@@ -24,7 +24,7 @@ from app.api.event_shapes import (
     show,
 )
 from app.api.fields import Id
-from app.api.job_shapes import JobView
+from app.api.job_shapes import JobView, queued
 from app.api.job_shapes import view as job_view
 from app.api.openapi import answers, takes_one_or_many
 from app.api.paging import Plain, answer_page, place
@@ -36,6 +36,7 @@ from app.core import events as core
 from app.core.events import Accepted, KeyTaken
 from app.domain.auditing import Action
 from app.domain.identity import number
+from app.domain.states import JobKind
 from app.ledger import events, listings, service
 from app.ledger.deliveries import Cancelled
 from app.ledger.jobs import Job
@@ -154,7 +155,12 @@ def cancel(call: Producer, id: Id, _: Nothing) -> Response:
     return act_on(call, "event", number("evt", id), cancelling, shown)
 
 
-@router.post("/{id}/erase", status_code=202, response_model=JobView, responses=answers(*BODY, NOT_FOUND))
+@router.post(
+    "/{id}/erase",
+    status_code=202,
+    response_model=JobView,
+    responses=answers(*BODY, NOT_FOUND, shows={202: queued(JobKind.ERASE_EVENT)}),
+)
 def erase(call: Operator, id: Id, _: Nothing) -> Response:
     """Erase an event's data, and what receivers answered to it; a job. Its id, key, digest and history stay.
 
