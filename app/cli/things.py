@@ -1,7 +1,7 @@
 """How what the API answered is shown: as JSON, with the text of `data` as it stands, or for people."""
 
 import json as json_of
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from datetime import datetime
 from typing import Any
@@ -12,12 +12,29 @@ from app.cli.printing import rfc3339, show_table
 RAW, SECRET = "raw_data", "secret"
 
 
-def show_thing(thing: Any, *, json: bool) -> None:
-    """One thing: all of its members."""
+ATTEMPTS = {  # what people are shown of them, and under which head
+    "number": "attempt",
+    "outcome": "outcome",
+    "status_code": "status",
+    "started_at": "started",
+    "ended_at": "ended",
+    "error": "error",
+    "location": "location",
+}
+
+
+def show_attempts(attempts: Iterable[Mapping[str, Any]]) -> None:
+    """For people: a table, below what they are the attempts of."""
+    print()
+    show_table([*ATTEMPTS.values()], [[_cell(each[name]) for name in ATTEMPTS] for each in attempts])
+
+
+def show_thing(thing: Any, *, json: bool, without: Collection[str] = ()) -> None:
+    """One thing: all of its members; for people without some."""
     if json:
         print(_text(thing))
         return
-    told = {each.name: getattr(thing, each.name) for each in fields(thing)}
+    told = {each.name: getattr(thing, each.name) for each in fields(thing) if each.name not in without}
     print(*printing.fields({_name(name): _cell(value) for name, value in _answered(told).items()}), sep="\n")
 
 

@@ -169,7 +169,13 @@ def test_a_delivery_is_shown_with_its_attempts_and_tried_again(api: Api, ask: As
     dead = shown(ask("deliveries", "show", delivery["id"], "--json"))
     assert (dead["reason"], [each["outcome"] for each in dead["attempts"]]) == ("refused", ["refused"])
     assert dead["attempts"][0]["started_at"] == NOON
-    assert '"outcome": "refused"' in ask("deliveries", "show", delivery["id"]).stdout
+    members, table = ask("deliveries", "show", delivery["id"]).stdout.split("\n\n")
+    assert "reason           refused\n" in members and "attempts" not in members
+    attempt = dead["attempts"][0]
+    assert table.splitlines() == [
+        "attempt\toutcome\tstatus\tstarted\tended\terror\tlocation",
+        f"1\trefused\t{attempt['status_code'] or ''}\t{NOON}\t{NOON}\t{attempt['error'] or ''}\t",
+    ]
     assert shown(ask("deliveries", "retry", delivery["id"], "--json"))["status"] == "scheduled"
     assert shown(ask("deliveries", "list", "--status", "dead", "--json")) == []
 
