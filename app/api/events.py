@@ -3,8 +3,9 @@
 import json
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from sqlalchemy import Connection
 from starlette.responses import Response
 
@@ -19,6 +20,7 @@ from app.api.event_shapes import (
     CancelledView,
     Events,
     EventView,
+    Filter,
     NewEvent,
     accepted_view,
     show,
@@ -27,7 +29,7 @@ from app.api.fields import Id
 from app.api.job_shapes import JobView, queued
 from app.api.job_shapes import view as job_view
 from app.api.openapi import answers, takes_one_or_many
-from app.api.paging import Plain, answer_page, place
+from app.api.paging import answer_page, place
 from app.api.problems import BODY, CONFLICT, NOT_FOUND, Flaw, conflict, invalid
 from app.api.reading import Nothing, OneOrMany
 from app.api.turns import InTurn
@@ -127,11 +129,11 @@ def _refuse_far(connection: Connection, sent: Sequence[Sent[NewEvent]], pointer:
 
 
 @router.get("", response_model=Events, responses=answers())
-def newest(call: Producer, listing: Plain) -> Response:
-    """Events, newest first, the service's own too."""
-    (below,) = place("events", listing) or (listings.NEWEST,)
+def newest(call: Producer, filters: Annotated[Filter, Query()]) -> Response:
+    """Events, newest first, the service's own too; with `key` the one that a producer posted so, or none."""
+    (below,) = place("events", filters) or (listings.NEWEST,)
     with call.runtime.engine.begin() as connection:
-        page = listings.events(connection, call.tenant, limit=listing.limit, below=below)
+        page = listings.events(connection, call.tenant, key=filters.key, limit=filters.limit, below=below)
         return answer_page("events", page, lambda seqs: events.load(connection, seqs), show)
 
 

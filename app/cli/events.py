@@ -37,10 +37,15 @@ def post(
 
 
 @app.command("list", epilog="Example: duehook events list --limit 10 --json")
-def list_(limit: Limit = 50, tenant: Tenant = None, json: Json = False) -> None:
+def list_(
+    key: Annotated[str | None, typer.Option(help="Only the one that was posted with this key.")] = None,
+    limit: Limit = 50,
+    tenant: Tenant = None,
+    json: Json = False,
+) -> None:
     """Show events, newest first, the service's own too."""
     with service_of(tenant) as service:
-        found = [*islice(service.events.list(page_size=limit), limit)]
+        found = [*islice(service.events.list(key=key, page_size=limit), limit)]
     show_things(found, ("id", "type", "key", "created_at", "due_at", "deliveries"), json=json)
 
 

@@ -98,6 +98,17 @@ def test_an_erased_event_is_told_from_one_whose_data_is_null(
     assert found.erased_at is not None and (found.raw_data, found.data) == ("null", None)
 
 
+def test_an_event_is_found_by_its_key(api: Api, tenant: str, ask: Ask) -> None:
+    one = shown(ask("events", "post", "a", "1", "--key", "ö rder&1", "--json"))["id"]
+    ask("events", "post", "a", "1", "--key", "ö rder&10")
+    ask("events", "post", "a", "1")
+    assert [each["id"] for each in shown(ask("events", "list", "--key", "ö rder&1", "--json"))] == [one]
+    assert shown(ask("events", "list", "--key", "ö rder", "--json")) == []
+    assert ask("events", "list", "--key", "").returncode == 2
+    with client_of(api, tenant) as client:
+        assert [each.id for each in client.events.list(key="ö rder&1")] == [one]
+
+
 @pytest.mark.parametrize("name", DATA)
 def test_data_is_shown_byte_for_byte(ask: Ask, name: str) -> None:
     posted = ask("events", "post", "a", DATA[name], "--json").stdout
