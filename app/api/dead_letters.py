@@ -24,7 +24,7 @@ from app.api.dead_letter_shapes import (
 from app.api.deliveries import MOST_ATTEMPTS
 from app.api.delivery_shapes import DeliveryWithAttempts, attempt_view, view
 from app.api.fields import Id
-from app.api.job_shapes import JobView
+from app.api.job_shapes import JobView, queued
 from app.api.job_shapes import view as job_view
 from app.api.openapi import answers, takes
 from app.api.paging import cursor, place
@@ -35,7 +35,7 @@ from app.core import redrives as core
 from app.core.reservations import Refused
 from app.domain.auditing import Action
 from app.domain.identity import number
-from app.domain.states import DeliveryStatus
+from app.domain.states import DeliveryStatus, JobKind
 from app.ledger import by_hand, dead_letters
 from app.ledger.by_hand import Delivery
 from app.ledger.dead_letters import LAST, Place
@@ -68,7 +68,7 @@ def newest(call: Operator, filters: Annotated[Filter, Query()]) -> Response:
     status_code=202,
     response_model=JobView,
     openapi_extra=takes(Redrive, EXAMPLE),
-    responses=answers(*BODY, also={200: (Matching, "A dry run: so many match.")}),
+    responses=answers(*BODY, also={200: (Matching, "A dry run: so many match.")}, shows={202: queued(JobKind.REDRIVE)}),
 )
 def redrive_matching(call: Operator, body: Small) -> Response:
     """Redrive all dead letters that match and are dead now, each in a new round; a job, which keeps to the rate.

@@ -141,7 +141,10 @@ class EndpointView(BaseModel):
     )
     signing: Signing = Field(description=_SIGNING)
     status: Literal["enabled", "disabled"] = Field(description="What waits for a disabled one goes on waiting.")
-    disabled_reason: str | None = Field(description="requested (by its owner) or gone (it answered 410); else null.")
+    disabled_reason: str | None = Field(
+        description="requested (by its owner), gone (it answered 410), or failing: and how often in a row it has failed"
+        " since when, and what came back last. Null while it is enabled."
+    )
     disabled_at: Time | None = Field(description="Since when it is disabled; else null.")
     flagged: bool = Field(description="It has answered 401 or 403: look after it. Enabling it clears the flag.")
     rate_per_second: float | None = Field(description=_RATE)

@@ -71,7 +71,7 @@ def create(call: Operator, body: Small) -> Response:
 def _refuse_more(connection: Connection, call: Call) -> None:
     most = call.runtime.settings.tenant_endpoints
     if most is not None and core.has(connection, call.tenant, most):
-        why = f"this tenant has {most} endpoints, as many as it may; delete one first"
+        why = f"this tenant may have {most} endpoints; delete some first"
         raise too_many(why, ENDPOINTS_RETRY_SECONDS)
 
 

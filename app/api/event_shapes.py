@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field, model_validator
 from app.api.answers import Json, write
 from app.api.bodies import Body
 from app.api.fields import TEN_YEARS, CreatedAt, EventType, Name, NextCursor, Time, example
+from app.api.paging import Listing
 from app.core.events import Accepted
 from app.ledger.events import Event
 
@@ -81,6 +82,12 @@ class Events(BaseModel):
 
     data: list[EventView] = Field(description="The events of this page.")
     next_cursor: NextCursor
+
+
+class Filter(Listing):
+    """Which events."""
+
+    key: Name | None = Field(None, description="Only the one that was posted with this business key.")
 
 
 class CancelledView(BaseModel):

@@ -3,8 +3,9 @@
 import json
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from sqlalchemy import Connection
 from starlette.responses import Response
 
@@ -19,15 +20,16 @@ from app.api.event_shapes import (
     CancelledView,
     Events,
     EventView,
+    Filter,
     NewEvent,
     accepted_view,
     show,
 )
 from app.api.fields import Id
-from app.api.job_shapes import JobView
+from app.api.job_shapes import JobView, queued
 from app.api.job_shapes import view as job_view
 from app.api.openapi import answers, takes_one_or_many
-from app.api.paging import Plain, answer_page, place
+from app.api.paging import answer_page, place
 from app.api.problems import BODY, CONFLICT, NOT_FOUND, Flaw, conflict, invalid
 from app.api.reading import Nothing, OneOrMany
 from app.api.turns import InTurn
@@ -36,6 +38,7 @@ from app.core import events as core
 from app.core.events import Accepted, KeyTaken
 from app.domain.auditing import Action
 from app.domain.identity import number
+from app.domain.states import JobKind
 from app.ledger import events, listings, service
 from app.ledger.deliveries import Cancelled
 from app.ledger.jobs import Job
@@ -126,11 +129,11 @@ def _refuse_far(connection: Connection, sent: Sequence[Sent[NewEvent]], pointer:
 
 
 @router.get("", response_model=Events, responses=answers())
-def newest(call: Producer, listing: Plain) -> Response:
-    """Events, newest first, the service's own too."""
-    (below,) = place("events", listing) or (listings.NEWEST,)
+def newest(call: Producer, filters: Annotated[Filter, Query()]) -> Response:
+    """Events, newest first, the service's own too; with `key` the one that a producer posted so, or none."""
+    (below,) = place("events", filters) or (listings.NEWEST,)
     with call.runtime.engine.begin() as connection:
-        page = listings.events(connection, call.tenant, limit=listing.limit, below=below)
+        page = listings.events(connection, call.tenant, key=filters.key, limit=filters.limit, below=below)
         return answer_page("events", page, lambda seqs: events.load(connection, seqs), show)
 
 
@@ -154,7 +157,12 @@ def cancel(call: Producer, id: Id, _: Nothing) -> Response:
     return act_on(call, "event", number("evt", id), cancelling, shown)
 
 
-@router.post("/{id}/erase", status_code=202, response_model=JobView, responses=answers(*BODY, NOT_FOUND))
+@router.post(
+    "/{id}/erase",
+    status_code=202,
+    response_model=JobView,
+    responses=answers(*BODY, NOT_FOUND, shows={202: queued(JobKind.ERASE_EVENT)}),
+)
 def erase(call: Operator, id: Id, _: Nothing) -> Response:
     """Erase an event's data, and what receivers answered to it; a job. Its id, key, digest and history stay.
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from app.api.answers import Json, write
 from app.api.fields import CreatedAt, NextCursor, UpdatedAt, example
-from app.domain.states import JobStatus
+from app.domain.states import JobKind, JobStatus
 from app.ledger.jobs import Job
 
 JOB = {
@@ -19,6 +19,12 @@ JOB = {
     "created_at": "2030-01-31T12:00:00.000000Z",
     "updated_at": "2030-01-31T12:00:08.000000Z",
 }
+
+
+def queued(kind: JobKind) -> dict[str, Any]:
+    """An example of the answer to whoever has asked for such a job."""
+    begun = {"status": "queued", "done": 0, "total": None, "result": None}
+    return {**JOB, "kind": kind.value, **begun, "updated_at": JOB["created_at"]}
 
 
 class JobResult(BaseModel):

@@ -5,7 +5,7 @@ them, and a test holds real bodies and answers against this document.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from fastapi import FastAPI
@@ -56,11 +56,21 @@ _DETAILS = {
     NOT_JSON: "the body is not JSON at line 1, column 2",
     NO_KEY: "this key is unknown or revoked",
     WRONG_SCOPE: "a producer key can't do that, it takes an operator's",
-    NOT_FOUND: "there is no such event",
-    CONFLICT: "the key belongs to evt_19f3c2a9b4d00a31, which was posted differently",
+    NOT_FOUND: "there is no such {noun}",
+    CONFLICT: "the state of this {noun} does not allow it",
     TOO_LARGE: "/data has more than 1048576 bytes",
     INVALID: "/limit: input should be less than or equal to 500",
     UNAVAILABLE: "the database does not answer just now",
+}
+_NOUNS = {
+    "reservations": "reservation",
+    "events": "event",
+    "endpoints": "endpoint",
+    "deliveries": "delivery",
+    "dead-letters": "dead letter",
+    "jobs": "job",
+    "tenants": "tenant",
+    "problems": "type of problem",
 }
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds.", "required": True, "schema": {"type": "string"}}}
 _CHALLENGE = {"WWW-Authenticate": {"description": "Bearer.", "required": True, "schema": {"type": "string"}}}
@@ -102,12 +112,21 @@ def _takes(model: type[BaseModel], schema: Document, examples: Document, require
     return {"requestBody": {"required": required, "content": content}}
 
 
-def answers(*kinds: Kind, also: Mapping[int, tuple[type[BaseModel], str]] | None = None) -> dict[int | str, Document]:
-    """The `responses` of a route with a key: these problems and those of every such route, and other successes."""
+def answers(
+    *kinds: Kind,
+    also: Mapping[int, tuple[type[BaseModel], str]] | None = None,
+    shows: Mapping[int, Mapping[str, Any]] | None = None,
+) -> dict[int | str, Document]:
+    """The `responses` of a route with a key: these problems and those of every such route, and other successes.
+
+    `shows` has examples of its successes, where those of their models are about something else.
+    """
     every = {*kinds, NO_KEY, WRONG_SCOPE, INVALID, TOO_MANY, BROKEN, UNAVAILABLE}
     told: dict[int | str, Document] = {}
     for status, (model, why) in (also or {}).items():
         told[status] = {"model": model, "description": why}
+    for status, shown in (shows or {}).items():
+        told[status] = {"content": {"application/json": {"example": shown}}}
     for kind in sorted(every, key=lambda kind: kind.status):
         told[kind.status] = problem_answer(kind)
     return told
@@ -143,14 +162,34 @@ def describe(app: FastAPI) -> Document:
         schemas.update(given["$defs"])
         for name in _FRAMEWORKS:
             schemas.pop(name, None)
-        for methods in document["paths"].values():
+        _whole_examples(document, routes)
+        for path, methods in document["paths"].items():
             if "post" in methods:
                 _repeatable(methods["post"])
             for operation in methods.values():
                 _name(operation)
+                _name_things(operation["responses"], path)
                 _show_answers(operation["responses"], schemas)
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def _whole_examples(document: Document, routes: Sequence[APIRoute]) -> None:
+    """The framework drops what is null from those of routes, too."""
+    for route in routes:
+        for method in route.methods or ():
+            told = document["paths"][route.path_format][method.lower()]["responses"]
+            for status, response in route.responses.items():
+                for media_type, content in response.get("content", {}).items():
+                    told[str(status)]["content"][media_type]["example"] = content["example"]
+
+
+def _name_things(responses: Document, path: str) -> None:
+    """Whoever reads of one route's problems reads of its own things."""
+    noun = next((_NOUNS[word] for word in path.split("/") if word in _NOUNS), "thing")
+    for kind in (NOT_FOUND, CONFLICT):
+        for content in responses.get(str(kind.status), {}).get("content", {}).values():
+            content["example"] = {**content["example"], "detail": _DETAILS[kind].format(noun=noun)}
 
 
 def _repeatable(operation: Document) -> None:

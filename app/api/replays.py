@@ -10,7 +10,7 @@ from app.api.auth import Operator
 from app.api.bodies import parse
 from app.api.event_shapes import AcceptedView, accepted_view
 from app.api.fields import Id
-from app.api.job_shapes import JobView, view
+from app.api.job_shapes import JobView, queued, view
 from app.api.openapi import answers, takes
 from app.api.problems import BODY, CONFLICT, NOT_FOUND
 from app.api.reading import Nothing, Small
@@ -19,7 +19,7 @@ from app.api.turns import InTurn
 from app.core import pings, replays
 from app.domain.auditing import Action
 from app.domain.identity import number
-from app.domain.states import DeliveryStatus
+from app.domain.states import DeliveryStatus, JobKind
 
 router = APIRouter(prefix="/v1/endpoints", tags=["endpoints"], route_class=InTurn)
 EXAMPLE = {"since": "2030-01-31T12:00:00Z", "until": "2030-01-31T18:00:00Z", "status": ["dead", "cancelled"]}
@@ -30,7 +30,7 @@ EXAMPLE = {"since": "2030-01-31T12:00:00Z", "until": "2030-01-31T18:00:00Z", "st
     status_code=202,
     response_model=JobView,
     openapi_extra=takes(Replay, EXAMPLE),
-    responses=answers(*BODY, NOT_FOUND, CONFLICT),
+    responses=answers(*BODY, NOT_FOUND, CONFLICT, shows={202: queued(JobKind.REPLAY)}),
 )
 def replay(call: Operator, id: Id, body: Small) -> Response:
     """Replay to an endpoint the events created in a window that match its patterns now; a job.

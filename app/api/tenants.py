@@ -5,17 +5,23 @@ from starlette.responses import Response
 
 from app.api.answers import answer
 from app.api.auth import Overseer
-from app.api.job_shapes import JobView, view
+from app.api.job_shapes import JobView, queued, view
 from app.api.openapi import answers
 from app.api.problems import CONFLICT, conflict
 from app.api.turns import InTurn
 from app.core import erasures
+from app.domain.states import JobKind
 from app.ledger.database import in_transaction
 
 router = APIRouter(prefix="/v1/tenants", tags=["tenants"], route_class=InTurn)
 
 
-@router.delete("/{tenant}", status_code=202, response_model=JobView, responses=answers(CONFLICT))
+@router.delete(
+    "/{tenant}",
+    status_code=202,
+    response_model=JobView,
+    responses=answers(CONFLICT, shows={202: queued(JobKind.ERASE_TENANT)}),
+)
 def erase(call: Overseer) -> Response:
     """Erase everything of a tenant but its audit log; a job. Takes a key of all tenants.
 

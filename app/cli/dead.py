@@ -8,6 +8,7 @@ import typer
 from app.cli.finding import find_service
 from app.cli.options import Json, check_tenant
 from app.cli.printing import fail, fields, rfc3339, show_json, show_table, wrong_use
+from app.cli.things import show_attempts
 from app.domain.identity import number, public_id
 from app.domain.states import DeadReason
 from app.domain.steps import FASTEST, SLOWEST
@@ -71,10 +72,9 @@ def show(delivery_id: DeliveryId, tenant: Tenant = "default", json: Json = False
     if json:
         show_json(shown)
         return
-    columns = ("number", "outcome", "status_code", "started_at", "ended_at", "error", "location")
-    rows = [[each[name] for name in columns] for each in shown.pop("attempts")]
-    print(*fields(shown), "", sep="\n")
-    show_table(("attempt", "outcome", "status", "started", "ended", "error", "location"), rows)
+    attempts_shown = shown.pop("attempts")
+    print(*fields(shown), sep="\n")
+    show_attempts(attempts_shown)
 
 
 @app.command(epilog="Example: duehook dead redrive --reason attempts_exhausted --rate 50 --dry-run")

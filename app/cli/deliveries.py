@@ -1,13 +1,17 @@
 """`duehook deliveries list|show|retry`."""
 
+from dataclasses import asdict
 from itertools import islice
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app.cli.options import Json
 from app.cli.reaching import Limit, Tenant, service_of
-from app.cli.things import show_thing, show_things
+from app.cli.things import show_attempts, show_thing, show_things
+
+if TYPE_CHECKING:
+    from app.client import Delivery
 
 app = typer.Typer(help="Deliveries: events on their way to endpoints.", no_args_is_help=True)
 DeliveryId = Annotated[str, typer.Argument(metavar="ID", help="Of the delivery, dlv_…")]
@@ -34,7 +38,7 @@ def show(delivery_id: DeliveryId, tenant: Tenant = None, json: Json = False) -> 
     """Show one with its attempts, in the order they were made."""
     with service_of(tenant) as service:
         found = service.deliveries.get(delivery_id)
-    show_thing(found, json=json)
+    _show(found, json=json)
 
 
 @app.command(epilog="Example: duehook deliveries retry dlv_66f1c20b3a00001")
@@ -42,4 +46,10 @@ def retry(delivery_id: DeliveryId, tenant: Tenant = None, json: Json = False) ->
     """Try it now, a finished one in a new round."""
     with service_of(tenant) as service:
         retried = service.deliveries.retry(delivery_id)
-    show_thing(retried, json=json)
+    _show(retried, json=json)
+
+
+def _show(delivery: "Delivery", *, json: bool) -> None:
+    show_thing(delivery, json=json, without=["attempts"])
+    if not json:
+        show_attempts(asdict(each) for each in delivery.attempts)

@@ -1,4 +1,4 @@
-"""`duehook endpoints list|show|create|enable|disable|ping`."""
+"""`duehook endpoints list|show|create|enable|disable|ping|delete`."""
 
 from itertools import islice
 from typing import Annotated
@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from app.cli.options import Json
+from app.cli.printing import show_json
 from app.cli.reaching import Limit, Tenant, service_of
 from app.cli.things import show_thing, show_things
 
@@ -18,7 +19,8 @@ def list_(limit: Limit = 50, tenant: Tenant = None, json: Json = False) -> None:
     """Show endpoints, newest first."""
     with service_of(tenant) as service:
         found = [*islice(service.endpoints.list(page_size=limit), limit)]
-    show_things(found, ("id", "status", "url", "event_types", "disabled_reason", "paced_until"), json=json)
+    columns = ("id", "status", "url", "event_types", "disabled_reason", "paced_until", "flagged")
+    show_things(found, columns, json=json)
 
 
 @app.command(epilog="Example: duehook endpoints show end_66f1c20b3a00001")
@@ -75,3 +77,14 @@ def ping(endpoint_id: EndpointId, tenant: Tenant = None, json: Json = False) -> 
     with service_of(tenant) as service:
         sent = service.endpoints.ping(endpoint_id)
     show_thing(sent, json=json)
+
+
+@app.command(epilog="Example: duehook endpoints delete end_66f1c20b3a00001")
+def delete(endpoint_id: EndpointId, tenant: Tenant = None, json: Json = False) -> None:
+    """Delete it; what waits for it is cancelled."""
+    with service_of(tenant) as service:
+        service.endpoints.delete(endpoint_id)
+    if json:
+        show_json({"id": endpoint_id, "deleted": True})
+    else:
+        print(f"{endpoint_id} is deleted; what waited for it is cancelled.")

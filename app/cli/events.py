@@ -29,7 +29,7 @@ def post(
     json: Json = False,
 ) -> None:
     """Post one, and show what was accepted."""
-    text = sys.stdin.read() if data == "-" else data
+    text = _data(data)
     due = None if at is None else _time(at)
     with service_of(tenant) as service:
         posted = service.events.post(event_type, raw_data=text, key=key, deliver_at=due, delay_seconds=delay)
@@ -37,10 +37,15 @@ def post(
 
 
 @app.command("list", epilog="Example: duehook events list --limit 10 --json")
-def list_(limit: Limit = 50, tenant: Tenant = None, json: Json = False) -> None:
+def list_(
+    key: Annotated[str | None, typer.Option(help="Only the one that was posted with this key.")] = None,
+    limit: Limit = 50,
+    tenant: Tenant = None,
+    json: Json = False,
+) -> None:
     """Show events, newest first, the service's own too."""
     with service_of(tenant) as service:
-        found = [*islice(service.events.list(page_size=limit), limit)]
+        found = [*islice(service.events.list(key=key, page_size=limit), limit)]
     show_things(found, ("id", "type", "key", "created_at", "due_at", "deliveries"), json=json)
 
 
@@ -58,6 +63,16 @@ def cancel(event_id: EventId, tenant: Tenant = None, json: Json = False) -> None
     with service_of(tenant) as service:
         ended = service.events.cancel(event_id)
     show_thing(ended, json=json)
+
+
+def _data(given: str) -> str:
+    """The text that is to be posted; one that can't be ends the command."""
+    from app.client.calls import why_not_json
+
+    text, hint = (sys.stdin.read(), "") if given == "-" else (given, "; in a shell put it in single quotes")
+    if why := why_not_json(text):
+        wrong_use(f"data {why}{hint}.")
+    return text
 
 
 def _time(text: str) -> datetime:

@@ -25,8 +25,9 @@ def find_service() -> Settings:
         return settings
     running = connection.read(settings.home)
     if running is None:
+        only = ", and this command works on the database, not over DUEHOOK_API_URL" if settings.api_url else ""
         fail(
-            f"no service: nothing runs in {settings.home}; start one with `duehook up`, "
+            f"no service: nothing runs in {settings.home.absolute()}{only}; start one with `duehook up`, "
             "or set DUEHOOK_DATABASE_URL or DUEHOOK_HOME."
         )
     return settings.model_copy(update=_supplied(settings, running))

@@ -46,7 +46,7 @@ def _way_in(settings: Settings, tenant: str | None) -> tuple[str, str]:
     running = connection.read(settings.home)
     if running is None:
         fail(
-            f"no service: nothing runs in {settings.home}; start one with `duehook up`, "
+            f"no service: nothing runs in {settings.home.absolute()}; start one with `duehook up`, "
             "or set DUEHOOK_API_URL and DUEHOOK_API_KEY, or DUEHOOK_HOME."
         )
     return running.api_url, key or (running.api_key if tenant is None else running.operator_key)

@@ -8,31 +8,36 @@ from app.core import redrives
 from app.core.reservations import Refused
 from app.domain.auditing import Action
 from app.domain.identity import public_id
-from app.ledger import audit
+from app.ledger import audit, endpoints
 from app.ledger.by_hand import Delivery
 from app.ledger.database import in_transaction
 from app.ledger.dead_letters import Filter
+from app.ledger.endpoints import Endpoint
 from app.ledger.jobs import Job
 from app.local.user import command_actor
 
 
 def redrive_one(engine: Engine, tenant: str, delivery: int, *, json: bool) -> None:
-    """Try one again, and say so."""
+    """Try one again, and say so, or what it waits for."""
     name = public_id("dlv", delivery)
 
-    def work(connection: Connection) -> Delivery | Refused | None:
+    def work(connection: Connection) -> tuple[Delivery, Endpoint | None] | Refused | None:
         done = redrives.redrive(connection, tenant, delivery)
-        if isinstance(done, Delivery):
-            audit.write(connection, command_actor(), tenant, Action.DELIVERY_REDRIVEN, name)
-        return done
+        if not isinstance(done, Delivery):
+            return done
+        audit.write(connection, command_actor(), tenant, Action.DELIVERY_REDRIVEN, name)
+        return done, endpoints.find(connection, tenant, done.endpoint)
 
-    done = in_transaction(engine, work)
-    if done is None:
+    redriven = in_transaction(engine, work)
+    if redriven is None:
         fail(f"there is no dead letter {name!r} of the tenant {tenant!r}.")
-    if isinstance(done, Refused):
-        fail(f"{done.why}.")
+    if isinstance(redriven, Refused):
+        fail(f"{redriven.why}.")
+    done, endpoint = redriven
     if json:
         show_json({"id": name, "status": done.status, "next_attempt_at": rfc3339(done.next_attempt_at)})
+    elif endpoint is not None and endpoint.status == "disabled":
+        print(f"{name} begins a new round, and waits until its endpoint {endpoint.id} is enabled again.")
     else:
         print(f"{name} is tried again now, in a new round.")
 

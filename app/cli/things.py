@@ -1,7 +1,7 @@
 """How what the API answered is shown: as JSON, with the text of `data` as it stands, or for people."""
 
 import json as json_of
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from datetime import datetime
 from typing import Any
@@ -9,16 +9,33 @@ from typing import Any
 from app.cli import printing
 from app.cli.printing import rfc3339, show_table
 
-RAW = "raw_data"
+RAW, SECRET = "raw_data", "secret"
 
 
-def show_thing(thing: Any, *, json: bool) -> None:
-    """One thing: all of its members."""
+ATTEMPTS = {  # what people are shown of them, and under which head
+    "number": "attempt",
+    "outcome": "outcome",
+    "status_code": "status",
+    "started_at": "started",
+    "ended_at": "ended",
+    "error": "error",
+    "location": "location",
+}
+
+
+def show_attempts(attempts: Iterable[Mapping[str, Any]]) -> None:
+    """For people: a table, below what they are the attempts of."""
+    print()
+    show_table([*ATTEMPTS.values()], [[_cell(each[name]) for name in ATTEMPTS] for each in attempts])
+
+
+def show_thing(thing: Any, *, json: bool, without: Collection[str] = ()) -> None:
+    """One thing: all of its members; for people without some."""
     if json:
         print(_text(thing))
         return
-    told = {_name(each.name): _cell(getattr(thing, each.name)) for each in fields(thing)}
-    print(*printing.fields(told), sep="\n")
+    told = {each.name: getattr(thing, each.name) for each in fields(thing) if each.name not in without}
+    print(*printing.fields({_name(name): _cell(value) for name, value in _answered(told).items()}), sep="\n")
 
 
 def show_things(things: Iterable[Any], columns: Sequence[str], *, json: bool) -> None:
@@ -30,10 +47,15 @@ def show_things(things: Iterable[Any], columns: Sequence[str], *, json: bool) ->
 
 
 def _text(thing: Any) -> str:
-    members = asdict(thing)
+    members = _answered(asdict(thing))
     data = members.pop(RAW, None)
     text = json_of.dumps(members, indent=2, ensure_ascii=False, default=_plain)
     return text if data is None else f'{text[:-2]},\n  "data": {data}\n}}'
+
+
+def _answered(members: dict[str, Any]) -> dict[str, Any]:
+    """Without an empty secret: that was no member of the answer."""
+    return {name: value for name, value in members.items() if name != SECRET or value is not None}
 
 
 def _plain(value: Any) -> str:

@@ -72,7 +72,8 @@ def write(members: Mapping[str, Any], *, raw_data: str | None = None) -> str:
         return _dump(told)
     if "data" in told:
         raise ValueError("give either data or raw_data")
-    _check_json(raw_data)
+    if why := why_not_json(raw_data):
+        raise ValueError(f"raw_data {why}")
     return f'{_dump(told)[:-1]}{"," if told else ""}"data":{raw_data}}}'
 
 
@@ -117,15 +118,18 @@ def _time(value: object) -> str:
     return value.astimezone(UTC).isoformat()
 
 
-def _check_json(text: str) -> None:
-    """Whether it is one JSON text, as the service judges it: anything else could bring members of its own."""
+def why_not_json(text: str) -> str | None:
+    """What keeps a text from being one JSON text, as the service judges it, as the end of a sentence; None: nothing.
+
+    Anything else in the place of data could bring members of its own.
+    """
+    blanks = len(text) - len(text.lstrip(_BLANKS))
     plain = without_escapes(f"{text.strip(_BLANKS)}}}")
     try:
         text.encode()
         end = value_end(plain, 0)
     except UnicodeEncodeError:
-        raise ValueError("raw_data holds a lone surrogate: write it as an escape") from None
+        return "holds a lone surrogate: write it as an escape"
     except BadValueError as error:
-        raise ValueError(f"raw_data is {error}") from None
-    if end != len(plain) - 1:
-        raise ValueError("raw_data is more than one JSON text")
+        return f"is not JSON at character {blanks + error.index + 1}"
+    return None if end == len(plain) - 1 else "is more than one JSON text"

@@ -49,9 +49,9 @@ class Events(Noun[Carrier]):
         return self._ask(get(at("events", id), one(Event)))
 
     @lists
-    def list(self, *, page_size: int | None = None) -> Pages[Event]:
-        """All, newest first, the service's own too."""
-        return self._pages(Event, at("events"), limit=page_size)
+    def list(self, *, key: str | None = None, page_size: int | None = None) -> Pages[Event]:
+        """All, newest first, the service's own too; or the one that was posted with this `key`, or none."""
+        return self._pages(Event, at("events"), key=key, limit=page_size)
 
     @lists
     def deliveries(self, id: str, *, page_size: int | None = None) -> Pages[Delivery]:

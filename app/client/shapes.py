@@ -88,7 +88,10 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event(_WithData):
-    """An event as it is kept; `raw_data` is the text that was sent, byte for byte."""
+    """An event as it is kept; `raw_data` is the text that was sent, byte for byte.
+
+    Of one that was erased, since `erased_at`, it is `null`, whatever was sent.
+    """
 
     id: str
     type: str
@@ -97,6 +100,7 @@ class Event(_WithData):
     due_at: datetime
     deliveries: int
     cancelled_at: datetime | None
+    erased_at: datetime | None = None
     raw_data: str
 
 

@@ -1,8 +1,8 @@
 """Newest-first pages: the keys of the next rows, read off an index, whatever the filter.
 
-A filter has no index of its own (each would cost every write of the table): it is applied to a bounded stretch of
-the newest rows, and the page says where the stretch ended. Keys and end come from one statement, hence from one
-snapshot: read one after the other, a row that commits in between would be shown twice.
+A filter has no index of its own (each would cost every write of the table), but for an event's business key: it is
+applied to a bounded stretch of the newest rows, and the page says where the stretch ended. Keys and end come from one
+statement, hence from one snapshot: read one after the other, a row that commits in between would be shown twice.
 """
 
 from dataclasses import dataclass
@@ -39,6 +39,11 @@ _RESERVATIONS = _by_seq(
     f"{_is('status')} AND {_is('resource')}",
 )
 _EVENTS = _by_seq("events", "SELECT seq AS key FROM duehook.events WHERE tenant = :tenant AND seq < :below")
+_EVENTS_OF_KEY = _by_seq(
+    "events_of_key",
+    """SELECT seq AS key FROM duehook.events
+        WHERE tenant = :tenant AND origin = 'producer' AND events.key = :wanted AND seq < :below""",
+)
 _ENDPOINTS = _by_seq(
     "endpoints",
     "SELECT seq AS key FROM duehook.endpoints WHERE tenant = :tenant AND deleted_at IS NULL AND seq < :below",
@@ -63,9 +68,11 @@ def reservations(
     return _page(connection, _RESERVATIONS, limit, below, {"tenant": tenant, **filters}, any(filters.values()))
 
 
-def events(connection: Connection, tenant: str, *, limit: int, below: int = NEWEST) -> Page:
-    """The seqs of a tenant's events."""
-    return _page(connection, _EVENTS, limit, below, {"tenant": tenant})
+def events(connection: Connection, tenant: str, *, key: str | None = None, limit: int, below: int = NEWEST) -> Page:
+    """The seqs of a tenant's events, or of the one that a producer posted with this business key."""
+    if key is None:
+        return _page(connection, _EVENTS, limit, below, {"tenant": tenant})
+    return _page(connection, _EVENTS_OF_KEY, limit, below, {"tenant": tenant, "wanted": key})
 
 
 def endpoints(connection: Connection, tenant: str, *, limit: int, below: int = NEWEST) -> Page:

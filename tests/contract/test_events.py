@@ -4,10 +4,12 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from app.core.events import fan_out
 from app.domain.wakeups import Answer
 from tests.contract.served import Api, number_of, subscribe
+from tests.contract.test_refusals import is_problem
 from tests.ledgers import claimed
 
 
@@ -151,3 +153,27 @@ def test_a_cancelled_event_that_waits_never_fans_out(api: Api, acme: httpx.Clien
     nothing = {"cancelled": 0, "in_flight": 0, "finished": 0}
     assert producer.post(f"/v1/events/{event}/cancel").json() == nothing
     assert fan_out(api.runtime.engine, [number_of(event)]).answers == {number_of(event): Answer.GONE}
+
+
+def test_a_list_is_filtered_by_a_producer_s_key_exactly(
+    api: Api, acme: httpx.Client, rival: httpx.Client, tenant: str
+) -> None:
+    made = [acme.post("/v1/events", json={"type": "a", "key": key, "data": 1}).json()["id"] for key in ("k", "K", "k2")]
+    rival.post("/v1/events", json={"type": "a", "key": "k", "data": 1})
+    rival.post("/v1/events", json={"type": "a", "key": "theirs", "data": 1})
+    with api.runtime.engine.begin() as connection:
+        own = text("""INSERT INTO duehook.events (tenant, origin, type, key, data)
+                      VALUES (:tenant, 'service', 'ping', :key, '1')""")
+        connection.execute(own, [{"tenant": tenant, "key": key} for key in ("k", "own")])
+    page = acme.get("/v1/events", params={"key": "k"}).json()
+    assert ([each["id"] for each in page["data"]], page["next_cursor"]) == ([made[0]], None)
+    for other in ("theirs", "own", "k%", " k", "k "):
+        assert acme.get("/v1/events", params={"key": other}).json() == {"data": [], "next_cursor": None}
+    newest = acme.get("/v1/events", params={"key": "k", "limit": 1}).json()
+    assert newest == page
+
+
+@pytest.mark.parametrize("key", ["", "k" * 256, "a\0b"])
+def test_a_key_that_no_event_can_have_is_refused(acme: httpx.Client, key: str) -> None:
+    problem = is_problem(acme.get("/v1/events", params={"key": key}), 422, "invalid")
+    assert [each["pointer"] for each in problem["errors"]] == ["/key"]

@@ -104,6 +104,16 @@ def test_endpoints_are_limited_by_their_number(few_things: Api, tenant: str) -> 
         subscribe(client)
 
 
+def test_a_tenant_with_more_endpoints_than_a_new_limit_is_told_the_limit(
+    few_things: Api, acme: httpx.Client, tenant: str
+) -> None:
+    for _ in range(5):
+        subscribe(acme)
+    with few_things.client(tenant) as client:
+        told = is_problem(client.post("/v1/endpoints", json=GOOD["endpoint"]), 429, "too-many")
+    assert told["detail"] == "this tenant may have 3 endpoints; delete some first"
+
+
 def test_endpoints_made_at_once_are_not_one_too_many(few_things: Api, tenant: str) -> None:
     with few_things.client(tenant) as client, ThreadPoolExecutor(8) as many:
         answers = list(many.map(lambda _: client.post("/v1/endpoints", json=GOOD["endpoint"]), range(8)))

@@ -21,6 +21,7 @@ from app.api import (
     reservation_shapes,
 )
 from app.api.problems import KINDS
+from app.core.endpoints import GONE, REQUESTED
 from app.domain.states import KeyScope
 from tests.contract.documented import DOCUMENT, OPERATIONS, PROBLEM, check, flaws
 from tests.contract.served import Api, served, subscribe
@@ -138,6 +139,11 @@ def test_every_member_is_described() -> None:
             assert described.get("description"), f"{name}.{member}"
 
 
+def test_every_reason_for_which_an_endpoint_is_disabled_is_told() -> None:
+    told = DOCUMENT["components"]["schemas"]["EndpointView"]["properties"]["disabled_reason"]["description"]
+    assert not [word for word in (REQUESTED, GONE, "failing: ", "Null while it is enabled") if word not in told]
+
+
 def examples() -> Iterator[tuple[str, dict[str, Any], Any]]:
     """Where, the schema, the example: of every body and every answer."""
     for (method, path), operation in OPERATIONS.items():
@@ -246,8 +252,34 @@ def test_every_route_answers_401_403_and_422_as_documented(
 
 @pytest.mark.parametrize("route", documented(404), ids=" ".join)
 def test_what_is_documented_as_404_is(client: httpx.Client, route: tuple[str, str]) -> None:
+    shown = OPERATIONS[route]["responses"]["404"]["content"][PROBLEM]["example"]
     if route in KEYED:
-        is_problem(send(client, route), 404, "not-found")
+        assert is_problem(send(client, route), 404, "not-found") == shown
+    else:
+        assert client.get("/problems/nothing").json() == shown
+
+
+@pytest.mark.parametrize("route", documented(409), ids=" ".join)
+def test_the_example_of_a_409_is_about_the_thing_of_its_route(route: tuple[str, str]) -> None:
+    detail = OPERATIONS[route]["responses"]["409"]["content"][PROBLEM]["example"]["detail"]
+    plural = route[1].split("/")[2]
+    noun = {"deliveries": "delivery", "dead-letters": "dead letter"}.get(plural, plural.removesuffix("s"))
+    assert detail == f"the state of this {noun} does not allow it"
+
+
+def test_the_example_of_a_job_is_of_the_kind_that_was_asked_for() -> None:
+    told = {
+        route: response["content"]["application/json"].get("example")
+        for route, operation in OPERATIONS.items()
+        for status, response in operation["responses"].items()
+        if status == "202" and response["content"]["application/json"]["schema"].get("$ref", "").endswith("/JobView")
+    }
+    assert {route: (example["kind"], example["status"], example["result"]) for route, example in told.items()} == {
+        ("POST", "/v1/dead-letters/redrive"): ("redrive", "queued", None),
+        ("POST", "/v1/endpoints/{id}/replay"): ("replay", "queued", None),
+        ("POST", "/v1/events/{id}/erase"): ("erase_event", "queued", None),
+        ("DELETE", "/v1/tenants/{tenant}"): ("erase_tenant", "queued", None),
+    }
 
 
 @pytest.mark.parametrize("route", WITH_BODY, ids=" ".join)

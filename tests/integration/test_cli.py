@@ -145,6 +145,31 @@ def test_without_a_service_a_command_says_how_to_get_one(quick: Quick, home: Pat
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        ["events", "erase", "evt_1"],
+        ["dead", "list"],
+        ["audit", "list"],
+        ["status"],
+        ["keys", "list"],
+        ["tenants", "erase", "acme", "--yes"],
+        ["wakeups", "show"],
+    ],
+    ids=" ".join,
+)
+def test_with_an_api_alone_a_command_on_the_database_says_that_it_is_one(
+    quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = quick(*command, home=".there", api_url="http://127.0.0.1:1", api_key="k")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        f"duehook: no service: nothing runs in {tmp_path / '.there'}, and this command works on the database, not over "
+        "DUEHOOK_API_URL; start one with `duehook up`, or set DUEHOOK_DATABASE_URL or DUEHOOK_HOME.\n"
+    )
+
+
+@pytest.mark.parametrize(
     "command", [["keys", "list"], ["keys", "create", "acme"], ["status"], ["migrate"]], ids=" ".join
 )
 def test_a_database_that_is_away_is_one_sentence(quick: Quick, command: list[str]) -> None:

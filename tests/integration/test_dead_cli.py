@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from app.core import deliveries
+from app.core import deliveries, endpoints
 from app.core.jobs import STEPS, advance
 from app.core.steps import Step
 from app.domain.identity import public_id
 from app.domain.states import DeadReason, DeliveryStatus, Outcome
 from app.ledger import jobs
+from app.ledger.database import in_transaction
 from tests.integration.test_cli import Quick, quick
 from tests.ledgers import TENANT, TERMS, an_endpoint, claimed, dead, deliveries_of, ending, row, rows, some_events
 from tests.service import DUEHOOK, duehook, environment
@@ -130,6 +131,16 @@ def test_one_is_tried_again(engine: Engine, dead_letters: Ask) -> None:
     again = dead_letters("redrive", name, *MINE)
     assert (again.returncode, again.stderr) == (1, f"duehook: {name} is scheduled and no dead letter.\n")
     assert dead_letters("redrive", "dlv_1", *MINE).returncode == 1
+
+
+def test_one_whose_endpoint_is_disabled_is_told_to_wait(engine: Engine, dead_letters: Ask) -> None:
+    endpoint = an_endpoint(engine)
+    first, second = (public_id("dlv", each) for each in dead(engine, 2))
+    assert dead_letters("redrive", first, *MINE).stdout == f"{first} is tried again now, in a new round.\n"
+    in_transaction(engine, lambda connection: endpoints.disable(connection, TENANT, endpoint))
+    assert dead_letters("redrive", second, *MINE).stdout == (
+        f"{second} begins a new round, and waits until its endpoint {public_id('end', endpoint)} is enabled again.\n"
+    )
 
 
 def test_a_dry_run_counts_and_makes_no_job(engine: Engine, dead_letters: Ask) -> None:

@@ -310,6 +310,7 @@ STATEMENTS: dict[str, tuple[Callable[[Engaged], object], set[str]]] = {
         lambda c: listings.audit(c, None, action=None, subject="end_1", limit=50),
         {"audit_log_pkey"},
     ),
+    "events_of_key.newest": (lambda c: listings.events(c, "acme", key="key 1", limit=50), {"events_key"}),
     "events.by_key": (lambda c: events.by_key(c, "acme", ["key 1", "key 2"]), {"events_key"}),
 }
 
