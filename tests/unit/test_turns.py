@@ -77,6 +77,42 @@ def test_a_tenant_holds_a_quarter_of_the_threads_however_much_it_asks() -> None:
     play(scene, threads=8)
 
 
+def test_a_tenant_has_one_long_request_at_a_time_and_a_short_one_beside_it() -> None:
+    async def scene(turns: Turns) -> None:
+        held = Held()
+        loop = asyncio.get_running_loop()
+        lists = [loop.create_task(turns.run("lists", held.work(name), is_long=True)) for name in ("l0", "l1")]
+        await held.began("l0")
+        short = ask(turns, held, "other", "other")
+        await held.began("other")
+        assert held.begun == ["l0", "other"]
+        held.end("l0")
+        await held.began("l1")
+        beside = ask(turns, held, "lists", "beside")
+        await held.began("beside")
+        held.end("l1", "other", "beside")
+        assert await asyncio.gather(*lists, short, beside) == ["l0", "l1", "other", "beside"]
+
+    play(scene, threads=16)
+
+
+def test_a_long_request_that_ends_makes_room_for_as_many_short_ones_as_it_weighed() -> None:
+    async def scene(turns: Turns) -> None:
+        held = Held()
+        long = asyncio.get_running_loop().create_task(turns.run("a", held.work("long"), is_long=True))
+        await held.began("long")
+        short = [ask(turns, held, "a", f"s{number}") for number in range(4)]
+        await held.began("s0")
+        await settled()
+        held.end("long")
+        for number in range(1, 4):
+            await held.began(f"s{number}")
+        held.end(*(f"s{number}" for number in range(4)))
+        assert await asyncio.gather(long, *short) == ["long", "s0", "s1", "s2", "s3"]
+
+    play(scene, threads=16)
+
+
 def test_those_who_wait_are_served_in_turn_and_not_in_the_order_in_which_they_came() -> None:
     async def scene(turns: Turns) -> None:
         held = Held()
@@ -131,8 +167,8 @@ class Hasty(Turns):
 
     leaving: "asyncio.Task[str] | None" = None
 
-    def _give_back(self, tenant: str) -> None:
-        super()._give_back(tenant)
+    def _give_back(self, tenant: str, weight: int) -> None:
+        super()._give_back(tenant, weight)
         if self.leaving:
             self.leaving.cancel()
 
