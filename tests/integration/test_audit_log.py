@@ -160,7 +160,14 @@ UNTOLD = {
     *("dead list", "dead show", "audit list"),
     # By HTTP, where their key is the actor.
     *("events post", "events list", "events show", "events cancel", "endpoints list", "endpoints show"),
-    *("endpoints create", "endpoints enable", "endpoints disable", "endpoints ping", "deliveries list"),
+    *(
+        "endpoints create",
+        "endpoints delete",
+        "endpoints enable",
+        "endpoints disable",
+        "endpoints ping",
+        "deliveries list",
+    ),
     *("deliveries show", "deliveries retry", "jobs list", "jobs show", "jobs cancel"),
 }
 
