@@ -30,6 +30,7 @@ from app.api.limits import Limits
 from app.api.openapi import describe, problem_answer
 from app.api.problems import CONFLICT, KINDS, NOT_FOUND, not_found
 from app.api.turns import Turns
+from app.core.together import Together
 from app.runtime import Runtime
 
 ABOUT = """\
@@ -70,6 +71,7 @@ def create_app(runtime: Runtime) -> FastAPI:
     app.state.runtime = runtime
     app.state.key_ring = KeyRing(runtime)
     app.state.limits = Limits(runtime.settings)
+    app.state.together = Together(runtime.engine)
     app.state.turns = Turns(THREADS)
     failures.install(app)
     app.add_middleware(HeadLikeGet)

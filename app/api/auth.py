@@ -16,6 +16,7 @@ from app.api.problems import Flaw, ProblemError, invalid
 from app.api.turns import Turns
 from app.core import keys
 from app.core.keys import EVERY_TENANT, ApiKey
+from app.core.together import Together
 from app.domain.identity import is_tenant
 from app.domain.states import KeyScope
 from app.runtime import Runtime
@@ -34,6 +35,7 @@ class Call:
     runtime: Runtime
     turns: Turns
     limits: Limits
+    together: Together
     request: Request = field(repr=False)
 
 
@@ -97,7 +99,7 @@ def _call(request: Request, key: ApiKey, tenant: str | None) -> Call:
     state = request.app.state
     whose = _tenant(key, tenant)
     state.limits.take_request(whose)
-    return Call(whose, keys.public_id(key), state.runtime, state.turns, state.limits, request)
+    return Call(whose, keys.public_id(key), state.runtime, state.turns, state.limits, state.together, request)
 
 
 async def _key(ring: KeyRing, secret: str) -> ApiKey:

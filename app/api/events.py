@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from sqlalchemy import Connection
 from starlette.responses import Response
 
+from app.api import idempotency
 from app.api.acting import act_on, perform
 from app.api.answers import Answer, answer
 from app.api.auditing import audited
@@ -30,7 +31,7 @@ from app.api.job_shapes import JobView, queued
 from app.api.job_shapes import view as job_view
 from app.api.openapi import answers, takes_one_or_many
 from app.api.paging import answer_page, place
-from app.api.problems import BODY, CONFLICT, NOT_FOUND, Flaw, conflict, invalid
+from app.api.problems import BODY, CONFLICT, NOT_FOUND, Flaw, ProblemError, conflict, invalid
 from app.api.reading import Nothing, OneOrMany
 from app.api.turns import InTurn
 from app.core import erasures
@@ -68,7 +69,18 @@ def post(call: Producer, body: OneOrMany) -> Response:
     sent = parse_one_or_many(NewEvent, body, most=MOST, most_data=most_data)
     if isinstance(sent, list):
         return _accept(call, sent, "/{}", _show_all)
-    return _accept(call, [sent], "", lambda accepted: _show_one(*accepted))
+    return _accept_one(call, sent)
+
+
+def _accept_one(call: Call, sent: Sent[NewEvent]) -> Response:
+    """With others of its tenant that come at the same time, unless it needs a transaction of its own."""
+    if sent.asked.deliver_at is not None or idempotency.named(call) is not None:
+        return _accept(call, [sent], "", lambda accepted: _show_one(*accepted))
+    call.limits.take_events(call.tenant, 1)
+    accepted = call.together.accept(call.tenant, _asked(sent))
+    if isinstance(accepted, KeyTaken):
+        raise _taken(accepted, "")
+    return _show_one(accepted)
 
 
 def _accept(
@@ -82,11 +94,15 @@ def _accept(
         _refuse_far(connection, sent, pointer)
         accepted = core.accept(connection, call.tenant, asked)
         if isinstance(accepted, KeyTaken):
-            why = f"the key belongs to {accepted.event.id}, which was posted differently"
-            raise conflict(why, Flaw(f"{pointer.format(accepted.position)}/key", why))  # all or nothing
+            raise _taken(accepted, pointer.format(accepted.position))  # all or nothing
         return show_accepted(accepted)
 
     return perform(call, work)
+
+
+def _taken(taken: KeyTaken, pointer: str) -> ProblemError:
+    why = f"the key belongs to {taken.event.id}, which was posted differently"
+    return conflict(why, Flaw(f"{pointer}/key", why))
 
 
 def _show_all(accepted: Sequence[Accepted]) -> Answer:

@@ -36,20 +36,31 @@ class KeyTaken:
 
 def accept(connection: Connection, tenant: str, asked: Sequence[NewEvent]) -> list[Accepted] | KeyTaken:
     """Store events in order with their deliveries, all or none: on `KeyTaken` the caller must roll back."""
+    accepted = []
+    for outcome in accept_each(connection, tenant, asked):
+        if isinstance(outcome, KeyTaken):
+            return outcome
+        accepted.append(outcome)
+    return accepted
+
+
+def accept_each(connection: Connection, tenant: str, asked: Sequence[NewEvent]) -> list[Accepted | KeyTaken]:
+    """Store events in order with their deliveries, but not those whose key is taken; of two with one key the first."""
     made = events.insert(connection, tenant, asked)
     keys = [event.key for position, event in enumerate(asked) if position not in made and event.key is not None]
     existing = events.by_key(connection, tenant, keys) if keys else {}
-    accepted = []
+    outcomes: list[Accepted | KeyTaken] = []
     for position, wanted in enumerate(asked):
         if position in made:
-            accepted.append(_accepted(wanted, made[position], made=True))
+            outcomes.append(_accepted(wanted, made[position], made=True))
             continue
         assert wanted.key is not None
         event = existing[wanted.key]
         if (event.type, event.request) != (wanted.type, wanted.request) or not event.has(wanted.data):
-            return KeyTaken(position, event)
-        accepted.append(_accepted(wanted, event, made=False))
-    return accepted
+            outcomes.append(KeyTaken(position, event))
+        else:
+            outcomes.append(_accepted(wanted, event, made=False))
+    return outcomes
 
 
 def _accepted(wanted: NewEvent, event: Made | Event, *, made: bool) -> Accepted:
