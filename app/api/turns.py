@@ -33,10 +33,7 @@ class Turns:
     async def run(self, tenant: str, work: Callable[[], T], *, is_long: bool = False) -> T:
         """What `work` returns, once it was this request's turn."""
         weight = max(1, self._share - 1) if is_long else 1
-        if self._free and self._fits(tenant, weight):
-            self._take(tenant, weight)
-        else:
-            await self._wait(tenant, weight)
+        await self._wait(tenant, weight)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)
         finally:
@@ -44,7 +41,9 @@ class Turns:
 
     async def _wait(self, tenant: str, weight: int) -> None:
         turn = asyncio.get_running_loop().create_future()
+        # In line even when there is room: a long request must not be passed by all the short ones of its tenant.
         self._waiting.setdefault(tenant, deque()).append((turn, weight))
+        self._hand_on()
         try:
             await turn
         except asyncio.CancelledError:
@@ -64,10 +63,14 @@ class Turns:
         self._held[tenant] -= weight
         if not self._held[tenant]:
             del self._held[tenant]
-        while self._free and self._hand_on():
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        """As many turns as there is room for, each to the tenant whose last one is longest ago."""
+        while self._free and self._hand_one_on():
             pass
 
-    def _hand_on(self) -> bool:
+    def _hand_one_on(self) -> bool:
         """To whoever has waited since its last turn for longest and may hold as much more; whether there was one."""
         for tenant, turns in list(self._waiting.items()):
             while turns and turns[0][0].done():

@@ -96,6 +96,27 @@ def test_a_tenant_has_one_long_request_at_a_time_and_a_short_one_beside_it() -> 
     play(scene, threads=16)
 
 
+def test_a_long_request_is_not_passed_by_the_short_ones_of_its_tenant() -> None:
+    async def scene(turns: Turns) -> None:
+        held = Held()
+        before = [ask(turns, held, "a", name) for name in ("s0", "s1")]
+        await held.began("s0")
+        await held.began("s1")
+        long = asyncio.get_running_loop().create_task(turns.run("a", held.work("long"), is_long=True))
+        await settled()
+        after = ask(turns, held, "a", "s2")  # there would be room for it
+        await settled()
+        held.end("s0")
+        await held.began("long")
+        await held.began("s1")
+        assert held.begun.index("long") == 2
+        held.end("s1", "long", "s2")
+        await asyncio.gather(*before, long, after)
+        assert held.begun[3:] == ["s2"]
+
+    play(scene, threads=16)
+
+
 def test_a_long_request_that_ends_makes_room_for_as_many_short_ones_as_it_weighed() -> None:
     async def scene(turns: Turns) -> None:
         held = Held()
