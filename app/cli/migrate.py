@@ -1,5 +1,7 @@
 """`duehook migrate`."""
 
+import sys
+
 from app.cli.finding import find_service
 from app.cli.options import Json
 from app.cli.printing import show_json
@@ -13,8 +15,12 @@ def migrate(json: Json = False) -> None:
     database_url = find_service().database_url
     assert database_url is not None
     with database_errors():
-        version = ledger.migrate(database_url.get_secret_value())
+        version = ledger.migrate(database_url.get_secret_value(), waits=_say)
     if json:
         show_json({"version": version})
     else:
         print(f"The schema is at version {version}.")
+
+
+def _say(holder: str) -> None:
+    print(f"duehook: waiting for {holder}, which holds the lock of migrations.", file=sys.stderr)

@@ -46,9 +46,15 @@ def accept(connection: Connection, tenant: str, asked: Sequence[NewEvent]) -> li
 
 def accept_each(connection: Connection, tenant: str, asked: Sequence[NewEvent]) -> list[Accepted | KeyTaken]:
     """Store events in order with their deliveries, but not those whose key is taken; of two with one key the first."""
-    made = events.insert(connection, tenant, asked)
-    keys = [event.key for position, event in enumerate(asked) if position not in made and event.key is not None]
-    existing = events.by_key(connection, tenant, keys) if keys else {}
+    made: dict[int, Made] = {}
+    existing: dict[str, Event] = {}
+    left = list(range(len(asked)))
+    while left:  # again for those whose key was freed between the insert that met it and the look for its event
+        inserted = events.insert(connection, tenant, [asked[position] for position in left])
+        made |= {left[place]: event for place, event in inserted.items()}
+        keys = [event.key for position, event in enumerate(asked) if position not in made and event.key is not None]
+        existing = events.by_key(connection, tenant, keys) if keys else {}
+        left = [position for position in left if position not in made and asked[position].key not in existing]
     outcomes: list[Accepted | KeyTaken] = []
     for position, wanted in enumerate(asked):
         if position in made:

@@ -77,6 +77,19 @@ def test_two_migrations_at_once_queue_and_both_succeed(empty: str) -> None:
         assert column(connection, "SELECT count(*) FROM duehook.service") == [1]
 
 
+def test_who_has_to_wait_is_told_for_whom(empty: str) -> None:
+    heard: list[str] = []
+    with psycopg.connect(empty, application_name="a stranger") as holder, ThreadPoolExecutor(1) as other:
+        holder.execute("SELECT pg_advisory_xact_lock(hashtext('duehook.migrate'))")
+        version = other.submit(migrate, empty, heard.append)
+        try:
+            wait_until(lambda: heard, what="it is told")
+        finally:
+            holder.commit()
+        assert version.result(30) == current_version()
+        assert heard == [f"process {holder.info.backend_pid} of PostgreSQL (user {holder.info.user}, a stranger)"]
+
+
 def test_a_migration_that_fails_half_way_leaves_nothing(empty: str) -> None:
     with psycopg.connect(empty, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA duehook; CREATE TABLE duehook.endpoints ()")

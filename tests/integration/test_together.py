@@ -16,6 +16,7 @@ from app.ledger.events import NewEvent
 from tests.conftest import Connect
 from tests.ledgers import TENANT, an_endpoint, rows
 from tests.plain import Connection
+from tests.races.harness import race
 from tests.waiting import wait_until
 
 TAKE = "INSERT INTO duehook.events (tenant, type, key, data) VALUES ('acme', 'a.b', %s, '1')"
@@ -118,6 +119,19 @@ def test_of_two_with_one_key_the_first_is_made_and_the_other_is_its_repeat(gathe
     assert accepted(first).id == accepted(again).id
     taken = other.result(20)
     assert isinstance(taken, KeyTaken) and taken.event.id == accepted(first).id
+
+
+def test_a_key_that_is_freed_while_it_is_looked_at_is_used(database_url: str, engine: Engine, connect: Connect) -> None:
+    owner = connect(autocommit=True)
+    owner.execute(TAKE, ["freed"])
+    with race(database_url) as running:
+        poster = running.actor(
+            "poster", lambda other: Together(other).accept(TENANT, NewEvent("a.b", "2", key="freed"))
+        )
+        poster.until("after events.insert")
+        owner.execute("DELETE FROM duehook.events WHERE key = 'freed'")  # as the end of a tenant's erasure does
+        assert poster.finish().made
+    assert rows(engine, "SELECT data::text FROM duehook.events WHERE key = 'freed'") == ["2"]
 
 
 def test_another_tenant_waits_for_nothing(gathering: Gathering) -> None:
