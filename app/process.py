@@ -6,6 +6,7 @@ from typing import NoReturn
 
 import structlog
 
+from app import metrics
 from app import settings as settings_of
 from app.logs import configure
 from app.runtime import Runtime, open_runtime
@@ -21,7 +22,25 @@ def begin(role: str) -> Settings:
     except SettingsError as error:
         end(role, error)
     configure(settings)
+    _serve_metrics(role, settings)
     return settings
+
+
+def _serve_metrics(role: str, settings: Settings) -> None:
+    """What this process alone has counted, for whoever can't ask the API of its host: a container has none."""
+    if settings.metrics_port is None:
+        return
+    token = settings.metrics_token
+    try:
+        metrics.serve(settings.api_host, settings.metrics_port, token.get_secret_value() if token else None)
+    except OSError as error:
+        end(
+            role,
+            SettingsError(
+                f"metrics can't be served on {settings.api_host} port {settings.metrics_port} ({error.strerror}):"
+                " set DUEHOOK_METRICS_PORT to a free one, another for each process of a host"
+            ),
+        )
 
 
 def begin_with_ledger(role: str, *, pool_size: int, patience: float | None = None) -> Runtime:

@@ -77,7 +77,8 @@ class Settings(BaseSettings):
     tenant_events_per_second: Rate | None = Field(None, description="the same of events over the API, lists counted")
     tenant_endpoints: int | None = Field(None, gt=0, description="that a tenant may have, over all processes")
     retention_days: float = Field(30, gt=0, le=LONGEST / (24 * 3600))
-    metrics_token: SecretStr | None = None
+    metrics_token: SecretStr | None = Field(None, description="that /metrics asks for, as a bearer token")
+    metrics_port: int | None = Field(None, gt=0, le=65535, description="this process's own metrics, on the API's host")
     flower_port: int = Field(5555, ge=0, le=65535, description="on the API's host")
     flower_login: SecretStr | None = Field(None, description="`user:password` that Flower asks for")
     ready_file: Path | None = Field(None, description="written when this process is ready, for whoever started it")

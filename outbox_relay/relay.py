@@ -7,7 +7,7 @@ that was published twice finds nothing to do the second time. Several may run si
 import random
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -16,7 +16,7 @@ import structlog
 from celery import Celery
 from sqlalchemy import Engine
 
-from app import broker
+from app import broker, metrics
 from app.core.clock import LedgerClock
 from app.core.taking import AHEAD, FRESH, Taking
 from app.domain.wakeups import AT_ONCE, LANE, Adapter, Kind, Lane
@@ -115,6 +115,7 @@ class Relay:
                 found = self.once()
             except AWAY as error:
                 log.warning("relay_waits", error=_what(error), seconds=round(trouble, 1))
+                metrics.PUBLISH_FAILURES.inc()
                 self._wire.close()
                 if time.monotonic() > fine + UNREADY:
                     self._settings.tell_unready()
@@ -144,6 +145,8 @@ class Relay:
             for lane, ahead in self._ahead.items():
                 ahead.add([each for each in messages if LANE[each.kind] is lane])
             self._taking.move(batch)
+            for lane, number in Counter(LANE[row.kind] for row in batch.rows).items():
+                metrics.PUBLISHED.labels(lane.value).inc(number)
         return len(batch.rows)
 
     def _begin(self, epoch: str) -> None:

@@ -2,7 +2,6 @@
 
 import math
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
@@ -141,8 +140,7 @@ class Host:
                 raise
             self._wait_for_the_database(kind, ids, error)
             return
-        counts = Counter(looked.answers.values())
-        log.info("woken", kind=kind, **{answer.value: number for answer, number in counts.items()})
+        log.info("woken", kind=kind, **looked.count(kind))
         if looked.again:
             self._look_again(kind, looked.again)
 

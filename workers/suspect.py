@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from app.core.child import read
 from app.core.clock import LedgerClock
+from app.core.presence import leave_counted
 from app.core.suspects import OVER
 from app.process import begin_with_ledger
 from app.runtime import make_dispatcher
@@ -32,6 +33,7 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         tell()
     dispatcher.stop()
+    leave_counted(runtime.engine, "suspect")
     runtime.close()
 
 

@@ -2,6 +2,7 @@
 
 from app.api.app import CONNECTIONS
 from app.api.server import serve
+from app.core.presence import Presence
 from app.process import begin_with_ledger, end
 from app.settings import SettingsError
 
@@ -10,7 +11,8 @@ PATIENCE = 2.0
 
 runtime = begin_with_ledger("api", pool_size=CONNECTIONS, patience=PATIENCE)
 try:
-    serve(runtime, runtime.settings.api_host, runtime.settings.api_port)
+    with Presence(runtime.engine, "api"):
+        serve(runtime, runtime.settings.api_host, runtime.settings.api_port)
 except SettingsError as error:
     end("api", error)
 finally:

@@ -17,6 +17,7 @@ from app.api import (
     failures,
     health,
     jobs,
+    metrics,
     replays,
     reservations,
     tenants,
@@ -27,6 +28,7 @@ from app.api.connections import HeadLikeGet, Unread
 from app.api.docs import page
 from app.api.fields import example
 from app.api.limits import Limits
+from app.api.metrics import Reading, Timed
 from app.api.openapi import describe, problem_answer
 from app.api.problems import CONFLICT, KINDS, NOT_FOUND, not_found
 from app.api.turns import Turns
@@ -73,10 +75,24 @@ def create_app(runtime: Runtime) -> FastAPI:
     app.state.limits = Limits(runtime.settings)
     app.state.together = Together(runtime.engine)
     app.state.turns = Turns(THREADS)
+    app.state.reading = Reading(runtime)
     failures.install(app)
     app.add_middleware(HeadLikeGet)
     app.add_middleware(Unread)
-    for routes in (reservations, events, endpoints, replays, deliveries, dead_letters, jobs, audit, tenants, health):
+    app.add_middleware(Timed)
+    for routes in (
+        reservations,
+        events,
+        endpoints,
+        replays,
+        deliveries,
+        dead_letters,
+        jobs,
+        audit,
+        tenants,
+        health,
+        metrics,
+    ):
         app.router.routes.extend(routes.router.routes)  # one flat list, so that a 405 can name every method
     app.add_api_route(
         "/problems/{name}",

@@ -12,8 +12,14 @@ from uuid import UUID
 
 from app.ledger.deliveries import Claim
 
-# What it has no use for: others' access, and the file by which its worker says that it is ready.
-WITHHELD = ("DUEHOOK_BROKER_URL", "DUEHOOK_FLOWER_LOGIN", "DUEHOOK_METRICS_TOKEN", "DUEHOOK_READY_FILE")
+# What it has no use for: others' access, its worker's port, the file by which that says that it is ready.
+WITHHELD = (
+    "DUEHOOK_BROKER_URL",
+    "DUEHOOK_FLOWER_LOGIN",
+    "DUEHOOK_METRICS_TOKEN",
+    "DUEHOOK_METRICS_PORT",
+    "DUEHOOK_READY_FILE",
+)
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 ENDING = 5.0  # seconds that it has to end by itself
 

@@ -13,16 +13,18 @@ import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
+from app import metrics
 from app.core.sets import Looked, look
 from app.domain.identity import public_id
 from app.domain.pacing import allowance, granted
-from app.domain.states import DeliveryStatus
+from app.domain.states import DeadReason, DeliveryStatus
 from app.domain.wakeups import Answer
 from app.ledger import deliveries, paces, suspects
 from app.ledger.database import in_transaction, is_impatient, is_lost
 from app.ledger.deliveries import TURNED_AWAY, Claim, Ending
 
 log = structlog.get_logger("duehook.core")
+DEAD_OF = {Answer.BURIED: DeadReason.AGE_EXHAUSTED, Answer.POISONED: DeadReason.POISON}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,9 @@ def claim(engine: Engine, ids: Sequence[int], terms: Terms, room: Room) -> Claim
     for each in looked.of(Answer.POISONED):
         log.error("poisoned", delivery=public_id("dlv", each))
     claims = [claiming.claims[each] for each in looked.of(Answer.TAKEN)]
+    for answer, reason in DEAD_OF.items():
+        metrics.DEAD.labels(reason.value).inc(len(looked.of(answer)))
+    metrics.LEASES_LOST.inc(sum(each.lapsed for each in claims) + len(looked.of(Answer.POISONED)))
     away = {each: claiming.endpoints[each] for each, answer in looked.answers.items() if answer in TURNED_AWAY}
     return Claimed(claims, looked, away, claiming.slots)
 

@@ -10,7 +10,6 @@ import queue
 import random
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -19,6 +18,7 @@ from uuid import UUID
 import structlog
 from sqlalchemy import Engine as Database
 
+from app import metrics
 from app.core import deliveries, endpoints, pacing
 from app.core.clock import LedgerClock
 from app.core.deliveries import Claimed, Room, Terms
@@ -36,7 +36,7 @@ from app.domain.outcomes import Again, Bury, Done, outcome_of, verdict
 from app.domain.pacing import Heard
 from app.domain.retry_after import parse_retry_after
 from app.domain.states import DeadReason, DeliveryStatus, Outcome
-from app.domain.wakeups import Answer
+from app.domain.wakeups import Answer, Kind
 from app.ledger.database import UNDONE, cause_of, in_transaction
 from app.ledger.deliveries import Claim, Ending
 from app.sending.engine import Engine, Places, Send, Sent
@@ -71,10 +71,6 @@ def _enabled(claimed: Claimed) -> dict[int, int]:
     return {each: endpoint for each, endpoint in claimed.turned_away.items() if each not in disabled}
 
 
-def _counts(looked: Looked) -> dict[str, int]:
-    return {answer.value: number for answer, number in Counter(looked.answers.values()).items()}
-
-
 def _news(sent: Sent[Request], ending: Ending) -> News | None:
     """None where it changes nothing: a delivery without trouble before it, a gone endpoint, what our proxy refused."""
     request = sent.send.subject
@@ -89,6 +85,21 @@ def _news(sent: Sent[Request], ending: Ending) -> News | None:
         Heard(ending.outcome, ending.started_at, ending.retry_after),
         f"{ending.outcome} ({said})" if said else ending.outcome,
     )
+
+
+def _count(claim: Claim, ending: Ending, state: DeliveryStatus | None, now: float) -> None:
+    """An attempt that was recorded at `now` and made it `state`; None: the claim had become somebody else's."""
+    if state is None:
+        metrics.NOOPS.labels(Kind.DELIVERY.value, "superseded").inc()
+        return
+    metrics.ATTEMPTS.labels(ending.outcome.value).inc()
+    metrics.CLAIM_TO_COMMIT.observe(now - claim.claimed_at)
+    if claim.step:
+        metrics.RETRY_AGE.observe(ending.started_at.timestamp() - claim.since)
+    if state is DeliveryStatus.DELIVERED:
+        metrics.DELIVERY_LAG.observe(ending.ended_at.timestamp() - claim.since)
+    if state is DeliveryStatus.DEAD and ending.reason is not None:
+        metrics.DEAD.labels(ending.reason.value).inc()
 
 
 class Dispatcher:
@@ -235,7 +246,7 @@ class Dispatcher:
         except UNDONE:
             self._waiting.add(waiters)
             raise
-        log.info("seated", **_counts(claimed.looked))
+        log.info("seated", **claimed.looked.count(Kind.DELIVERY))
         now = self._clock.time()
         slots = {endpoint: slot.timestamp() for endpoint, slot in claimed.slots.items()}
         again = _enabled(claimed)
@@ -317,7 +328,8 @@ class Dispatcher:
             )
             for claim, why in unsendable
         ]
-        deliveries.record(self._database, endings, max_age=self._terms.max_age)
+        states = deliveries.record(self._database, endings, max_age=self._terms.max_age)
+        metrics.DEAD.labels(DeadReason.POISON.value).inc(len(states))
         for claim, why in unsendable:
             log.error("unsendable", delivery=public_id("dlv", claim.delivery), why=why)
 
@@ -468,7 +480,9 @@ class Dispatcher:
         )
 
     def _tell(self, ended: Sequence[tuple[Sent[Request], Ending]], states: Mapping[int, DeliveryStatus]) -> None:
+        now = self._clock.time()
         for one, ending in ended:
+            _count(one.send.subject.claim, ending, states.get(ending.delivery), now)
             log.info(
                 "attempt",
                 delivery=public_id("dlv", ending.delivery),

@@ -13,6 +13,7 @@ from uuid import uuid4
 import structlog
 from sqlalchemy import Connection, Engine
 
+from app import metrics
 from app.core.clock import LedgerClock
 from app.core.threads import start_vital
 from app.ledger import processes
@@ -28,6 +29,20 @@ OFF = 1.0  # seconds that a host's clock may be off
 RIGHT = 0.5  # within this it is right again: one that is off by the limit must not be now in and now out
 
 
+def leave_counted(engine: Engine, role: str) -> None:
+    """Add what this process has counted to the sums of its host, when it ends and has no row of its own."""
+    in_transaction(engine, lambda connection: _leave(connection, _myself(role)))
+
+
+def _myself(role: str) -> Who:
+    return Who(uuid4(), role, socket.gethostname(), os.getpid(), version("duehook"))
+
+
+def _leave(connection: Connection, who: Who) -> None:
+    processes.tell(connection, who, timedelta(), None, metrics.counted()[0])
+    processes.leave(connection, who.id)
+
+
 class Presence:
     """Keeps this process's row and its `clock`, which is measured every few seconds.
 
@@ -38,7 +53,7 @@ class Presence:
 
     def __init__(self, engine: Engine, role: str, heard: Callable[[str | None], None] | None = None) -> None:
         self._engine = engine
-        self._who = Who(uuid4(), role, socket.gethostname(), os.getpid(), version("duehook"))
+        self._who = _myself(role)
         self._heard = heard
         self._stopping = threading.Event()
         self.clock = LedgerClock(engine)
@@ -62,7 +77,7 @@ class Presence:
         self._stopping.set()
         self._thread.join()
         try:
-            in_transaction(self._engine, lambda connection: processes.leave(connection, self._who.id))
+            in_transaction(self._engine, lambda connection: _leave(connection, self._who))
         except UNDONE:  # it is taken for dead, and forgotten after a day
             pass
 
@@ -90,7 +105,9 @@ class Presence:
 
     def _tell(self, connection: Connection) -> None:
         offset = timedelta(seconds=self.clock.offset)
-        self.clock.hear(lambda: processes.tell(connection, self._who, offset, self.unready or self._waits))
+        why = self.unready or self._waits
+        counted, gauges = metrics.counted()
+        self.clock.hear(lambda: processes.tell(connection, self._who, offset, why, counted, gauges))
         processes.forget(connection)
 
     def _judge(self) -> None:

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 
 from sqlalchemy import Connection, Engine
 
+from app import metrics
 from app.core.sets import Looked, look, settled
 from app.domain.states import ReservationStatus
 from app.domain.wakeups import Answer
@@ -96,10 +98,15 @@ def _answer(
 
 def expire(engine: Engine, seqs: Sequence[int]) -> Looked:
     """Expire what is due of `seqs`, hundreds in one transaction with their events; see `look`."""
-    return look(engine, seqs, _expire)
+    late: dict[int, timedelta] = {}
+    looked = look(engine, seqs, partial(_expire, late=late))
+    for seq in looked.of(Answer.TAKEN):
+        metrics.EXPIRY_LAG.observe(late[seq].total_seconds())
+    return looked
 
 
-def _expire(connection: Connection, seqs: Sequence[int]) -> dict[int, Answer]:
-    expired = set(reservations.expire(connection, seqs))
+def _expire(connection: Connection, seqs: Sequence[int], late: dict[int, timedelta]) -> dict[int, Answer]:
+    expired = reservations.expire(connection, seqs)
+    late |= expired
     rest = [seq for seq in seqs if seq not in expired]
     return settled(seqs, expired, reservations.still_held(connection, rest) if rest else {})

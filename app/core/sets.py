@@ -1,5 +1,6 @@
 """Acting on a set of ids so that one bad row never stops the others."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -8,12 +9,14 @@ import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from app.domain.wakeups import Answer
+from app import metrics
+from app.domain.wakeups import Answer, Kind
 from app.ledger import outbox
 from app.ledger.database import in_transaction, is_impatient, is_lost
 
 log = structlog.get_logger("duehook.core")
 PAUSE = timedelta(seconds=1)
+NOTHING = frozenset(Answer) - {Answer.TAKEN, Answer.WAITING, Answer.CANCELLED, Answer.BURIED, Answer.POISONED}
 LATER = frozenset({Answer.EARLY, Answer.LOCKED, Answer.PUT_OFF, Answer.SUSPECT})  # looked at again after a pause
 
 
@@ -35,6 +38,13 @@ class Looked:
     def of(self, answer: Answer) -> list[int]:
         """The ids that got this answer."""
         return [each for each, given in self.answers.items() if given is answer]
+
+    def count(self, kind: Kind) -> dict[str, int]:
+        """How often each answer was given, by name; what came to nothing is counted."""
+        counts = Counter(self.answers.values())
+        for answer in counts.keys() & NOTHING:
+            metrics.NOOPS.labels(kind.value, answer.value).inc(counts[answer])
+        return {answer.value: number for answer, number in counts.items()}
 
 
 Act = Callable[[Connection, Sequence[int]], dict[int, Answer]]

@@ -19,6 +19,7 @@ class Status:
 
     oldest_reservation: timedelta | None
     oldest_delivery: timedelta | None
+    oldest_look: timedelta | None
     backlog: Mapping[Lane, Count]
     in_flight: Count
     parked: Count
@@ -36,6 +37,7 @@ def read(engine: Engine, *, lease: timedelta) -> Status:
         return Status(
             oldest_reservation=_oldest(each for each in due if each.kind is Kind.RESERVATION),
             oldest_delivery=_oldest(each for each in due if each.kind in (Kind.EVENT, Kind.DELIVERY)),
+            oldest_look=status.oldest_look(connection),
             backlog={lane: _sum(each for each in due if LANE[each.kind] is lane) for lane in Lane},
             in_flight=status.in_flight(connection, lease),
             parked=status.parked(connection),

@@ -28,6 +28,9 @@ class Claim:
     step: int
     troubled: bool = False  # a success would be news about its endpoint
     abandoned: int = 0  # claims in a row before this one that ended without a record
+    lapsed: bool = False  # the last of them until just now
+    since: float = 0.0  # when it was due first, or re-opened last; seconds since 1970, as the next
+    claimed_at: float = 0.0
 
     @property
     def suspect(self) -> bool:
@@ -56,7 +59,7 @@ _CLAIM = text("""/* deliveries.claim */
          WHERE d.id = ANY (CAST(:ids AS bigint[]))
          ORDER BY d.id FOR UPDATE OF d SKIP LOCKED),
     judged AS (
-        SELECT s.*, CASE
+        SELECT s.*, at, CASE
                 WHEN status IN ('delivered', 'dead', 'cancelled') THEN 'gone'
                 WHEN status = 'leased' AND lease_until > at THEN 'held'
                 WHEN cancel_requested OR endpoint_deleted THEN 'cancelled'
@@ -102,7 +105,10 @@ _CLAIM = text("""/* deliveries.claim */
         INSERT INTO duehook.attempts (delivery, number, outcome, started_at)
         SELECT id, attempt, 'abandoned', claimed_at FROM answered
          WHERE status = 'leased' AND answer IN ('taken', 'buried', 'poisoned', 'cancelled'))
-    SELECT id, answer, event, endpoint, revision, attempt + 1 AS attempt, step, troubled, abandoned FROM answered""")
+    SELECT id, answer, event, endpoint, revision, attempt + 1 AS attempt, step, troubled, abandoned,
+           status = 'leased' AS lapsed, extract(epoch FROM age_from)::double precision AS since,
+           extract(epoch FROM at)::double precision AS claimed_at
+      FROM answered""")
 
 _EXISTING = text("/* deliveries.existing */ SELECT id FROM duehook.deliveries WHERE id = ANY (CAST(:ids AS bigint[]))")
 
@@ -148,7 +154,20 @@ def claim(
     rows = connection.execute(_CLAIM, parameters).all()
     answers = {row.id: Answer(row.answer) for row in rows}
     claims = [
-        Claim(row.id, token, row.event, row.endpoint, row.revision, row.attempt, row.step, row.troubled, row.abandoned)
+        Claim(
+            row.id,
+            token,
+            row.event,
+            row.endpoint,
+            row.revision,
+            row.attempt,
+            row.step,
+            row.troubled,
+            row.abandoned,
+            row.lapsed,
+            row.since,
+            row.claimed_at,
+        )
         for row in rows
         if row.answer == Answer.TAKEN
     ]

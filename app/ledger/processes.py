@@ -1,5 +1,7 @@
 """Who works on this ledger: a row for each process, which says so every few seconds."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -7,6 +9,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 SILENT = timedelta(days=1)
+NOTHING: Mapping[str, float] = {}
 MOST_FORGOTTEN = 100
 
 
@@ -33,16 +36,30 @@ class Present:
 
 
 _TELL = text("""/* processes.tell */
-    INSERT INTO duehook.processes (id, role, host, pid, version, clock_offset, unready)
-    VALUES (:id, :role, :host, :pid, :version, :clock_offset, :unready)
+    INSERT INTO duehook.processes (id, role, host, pid, version, clock_offset, unready, counted, gauges)
+    VALUES (:id, :role, :host, :pid, :version, :clock_offset, :unready,
+            CAST(:counted AS jsonb), CAST(:gauges AS jsonb))
     ON CONFLICT (id) DO UPDATE
-       SET seen_at = duehook.now(), clock_offset = EXCLUDED.clock_offset, unready = EXCLUDED.unready
+       SET seen_at = duehook.now(), clock_offset = EXCLUDED.clock_offset, unready = EXCLUDED.unready,
+           counted = EXCLUDED.counted, gauges = EXCLUDED.gauges
     RETURNING duehook.now()""")
 
 
-def tell(connection: Connection, who: Who, clock_offset: timedelta, unready: str | None) -> datetime:
-    """This process works, and how; the first time makes its row. Returns the ledger's time."""
-    at = connection.execute(_TELL, {**asdict(who), "clock_offset": clock_offset, "unready": unready}).scalar_one()
+def tell(
+    connection: Connection,
+    who: Who,
+    clock_offset: timedelta,
+    unready: str | None,
+    counted: Mapping[str, float] = NOTHING,
+    gauges: Mapping[str, float] = NOTHING,
+) -> datetime:
+    """This process works, and how; the first time makes its row. Returns the ledger's time.
+
+    `counted` is what it has counted since its start, `gauges` how its gauges stand, by sample.
+    """
+    said = {"clock_offset": clock_offset, "unready": unready}
+    numbers = {"counted": json.dumps(counted), "gauges": json.dumps(gauges)}
+    at = connection.execute(_TELL, {**asdict(who), **said, **numbers}).scalar_one()
     assert isinstance(at, datetime)
     return at
 
@@ -51,7 +68,7 @@ _LEAVE = text("/* processes.leave */ DELETE FROM duehook.processes WHERE id = :i
 
 
 def leave(connection: Connection, process: UUID) -> None:
-    """This process has ended as it should; a repeat does nothing."""
+    """This process has ended as it should: what it has counted stays in the sum of its host. A repeat does nothing."""
     connection.execute(_LEAVE, {"id": process})
 
 
@@ -75,3 +92,15 @@ _LISTING = text("""/* processes.listing */
 def listing(connection: Connection, silent: timedelta = SILENT, most: int = 1000) -> list[Present]:
     """Those that have said within `silent` that they work, by role and host."""
     return [Present(Who(*row[:5]), *row[5:]) for row in connection.execute(_LISTING, {"silent": silent, "most": most})]
+
+
+_COUNTED = text("""/* processes.counted */
+    SELECT counted FROM duehook.counted WHERE host = :host
+    UNION ALL SELECT counted FROM duehook.processes WHERE host = :host
+    UNION ALL SELECT gauges FROM duehook.processes
+     WHERE host = :host AND seen_at >= (SELECT duehook.now()) - CAST(:silent AS interval)""")
+
+
+def counted(connection: Connection, host: str, silent: timedelta) -> list[dict[str, float]]:
+    """What the processes of a host have counted since the first of them began, and the gauges of those that live."""
+    return list(connection.execute(_COUNTED, {"host": host, "silent": silent}).scalars())

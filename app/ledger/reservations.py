@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from psycopg import errors
@@ -143,12 +143,13 @@ _EXPIRE = text("""/* reservations.expire */
     WITH open AS MATERIALIZED (
         SELECT seq FROM duehook.reservations
          WHERE seq = ANY (CAST(:seqs AS bigint[])) AND status = 'held' ORDER BY seq FOR UPDATE SKIP LOCKED)
-    UPDATE duehook.reservations SET status = 'expired' WHERE seq = ANY (ARRAY(SELECT seq FROM open)) RETURNING seq""")
+    UPDATE duehook.reservations SET status = 'expired' WHERE seq = ANY (ARRAY(SELECT seq FROM open))
+    RETURNING seq, updated_at - expires_at AS late""")
 
 
-def expire(connection: Connection, seqs: Sequence[int]) -> list[int]:
-    """Expire those of `seqs` that are held and due, in one statement with their events; returns them."""
-    return list(connection.execute(_EXPIRE, {"seqs": list(seqs)}).scalars())
+def expire(connection: Connection, seqs: Sequence[int]) -> dict[int, timedelta]:
+    """Expire those of `seqs` that are held and due, in one statement with their events; how late each of them is."""
+    return {row.seq: row.late for row in connection.execute(_EXPIRE, {"seqs": list(seqs)})}
 
 
 _OPEN = text("""/* reservations.still_held */

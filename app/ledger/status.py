@@ -52,6 +52,20 @@ def due(connection: Connection, kinds: Sequence[Kind]) -> list[Due]:
     return [Due(Kind(row.kind), row.number, row.oldest_age, row.more) for row in rows]
 
 
+_OLDEST_LOOK = text("""/* status.oldest_look */
+    SELECT clock.at - min(o.look_at) FROM (SELECT duehook.now() AS at OFFSET 0) clock
+     CROSS JOIN unnest(CAST(:kinds AS text[])) AS k(kind)
+     CROSS JOIN LATERAL (
+        SELECT look_at FROM duehook.outbox
+         WHERE kind = k.kind AND look_at <= (SELECT duehook.now()) ORDER BY look_at LIMIT 1) o
+     GROUP BY clock.at""")
+
+
+def oldest_look(connection: Connection) -> timedelta | None:
+    """For how long a row of the outbox has waited for somebody to notice it; None when none waits."""
+    return connection.execute(_OLDEST_LOOK, {"kinds": list(Kind)}).scalar_one_or_none()
+
+
 @dataclass(frozen=True, slots=True)
 class Count:
     """A number, or the least that it is when `more`."""

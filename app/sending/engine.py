@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 import uvloop
 
+from app import metrics
 from app.domain.exchange import Exchange
 from app.domain.urls import Origin
 from app.sending.transport import PinnedTransport
@@ -61,6 +62,7 @@ class Places:
         self._since: dict[int, float] = {}  # when the last ended, or the first of them began
         self._hurried = False
         self._changed = threading.Condition()
+        metrics.PLACES.inc(total)
 
     def limit(self, endpoint: int, limit: int | None) -> None:
         """An endpoint's own limit; None for the common one."""
@@ -71,6 +73,7 @@ class Places:
                 self._limits[endpoint] = limit
 
     def take(self, endpoints: Sequence[int]) -> None:
+        metrics.SENDING.inc(len(endpoints))
         with self._changed:
             self._used.update(endpoints)
             now = time.monotonic()
@@ -79,6 +82,7 @@ class Places:
                 self._since.setdefault(endpoint, now)
 
     def give(self, endpoints: Sequence[int]) -> None:
+        metrics.SENDING.dec(len(endpoints))
         with self._changed:
             now = time.monotonic()
             for endpoint, number in Counter(endpoints).items():

@@ -1,0 +1,27 @@
+"""`/metrics`: open, or closed by its token; routes are labels, paths are not."""
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from tests.contract.served import Api
+
+
+@pytest.fixture
+def stranger(api: Api) -> httpx.Client:
+    return httpx.Client(base_url=api.url)
+
+
+def test_it_is_open_without_a_token(stranger: httpx.Client) -> None:
+    answer = stranger.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    assert "\nduehook_reservation_oldest_due_age_seconds " in answer.text
+
+
+def test_its_token_closes_it(api: Api, stranger: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(api.runtime.settings.__dict__, "metrics_token", SecretStr("sesame"))
+    refused = stranger.get("/metrics")
+    assert (refused.status_code, refused.json()["type"]) == (401, "/problems/no-key")
+    assert stranger.get("/metrics", headers={"authorization": "Bearer wrong"}).status_code == 401
+    assert stranger.get("/metrics", headers={"authorization": "Bearer sesame"}).status_code == 200
