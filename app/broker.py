@@ -4,7 +4,8 @@ A wake-up names ids and when they are due, nothing else. Losing one, getting one
 nothing more: the ledger decides.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from amqp.exceptions import AMQPError
@@ -49,6 +50,34 @@ def answers(url: str, patience: float) -> bool:
     except (RedisError, AMQPError, OSError):
         return False
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """What a Redis says of itself: bytes it uses, keys it has thrown away for want of memory, messages that wait."""
+
+    used_bytes: int
+    evicted_keys: int
+    waiting: Mapping[Lane, int]
+    held: int  # messages that workers hold: an ETA, or work in progress
+
+
+def store(url: str, patience: float) -> Store | None:
+    """How a broker that is Redis stands, within about `patience` seconds; None when it does not answer."""
+    try:
+        with Redis.from_url(
+            url, socket_timeout=patience, socket_connect_timeout=patience, retry=Retry(NoBackoff(), 0)
+        ) as client:
+            asked = client.pipeline(transaction=False)
+            asked.info("memory")
+            asked.info("stats")
+            asked.hlen(f"{PREFIX}unacked")
+            for lane in Lane:
+                asked.llen(f"{PREFIX}{lane.value}")
+            memory, stats, held, *waiting = asked.execute()
+    except (RedisError, OSError):
+        return None
+    return Store(memory["used_memory"], stats["evicted_keys"], dict(zip(Lane, waiting, strict=True)), held)
 
 
 def make_celery(settings: Settings) -> Celery:

@@ -15,6 +15,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, ThreadingWSGIServe
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from app.domain.states import DeadReason, Outcome
+from app.domain.wakeups import Lane
+
 PREFIX = "duehook_"
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 OURS = CollectorRegistry()
@@ -60,9 +63,6 @@ LEASES_LOST = Counter(
     "Claims whose lease ended before an outcome was recorded: their worker died, froze or was cut off.",
     registry=OURS,
 )
-REPAIRS = Counter(
-    f"{PREFIX}repairs", "What the audit of the ledger had to mend, by kind: stays at zero.", ["kind"], registry=OURS
-)
 PUBLISHED = Counter(f"{PREFIX}published_ids", "Ids that the relay published, by lane.", ["lane"], registry=OURS)
 PUBLISH_FAILURES = Counter(
     f"{PREFIX}publish_failures",
@@ -78,6 +78,14 @@ REQUESTS = Histogram(
     buckets=_MOMENTS,
     registry=OURS,
 )
+
+# There from the start: an alert on an increase does not see the first of a series that begins with it.
+for _outcome in set(Outcome) - {Outcome.ABANDONED}:  # which is no record: a lease lost
+    ATTEMPTS.labels(_outcome.value)
+for _reason in DeadReason:
+    DEAD.labels(_reason.value)
+for _lane in Lane:
+    PUBLISHED.labels(_lane.value)
 
 Samples = dict[str, float]
 

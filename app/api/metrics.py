@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from fastapi import APIRouter, Request
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app import metrics
+from app import broker, metrics
 from app.api.problems import NO_KEY, ProblemError
 from app.core import status
 from app.core.status import Status
@@ -22,6 +22,8 @@ from app.metrics import PREFIX, Samples
 from app.runtime import Runtime
 
 FRESH = 2.0  # seconds that a reading of the ledger serves all who ask: a look at 100,000 due rows is no small one
+PATIENCE = 1.0  # seconds for the broker to answer
+_BROKER_UP = "Whether the broker answers."
 router = APIRouter(include_in_schema=False)
 
 
@@ -53,6 +55,10 @@ class Reading:
             return self._read
 
     def _look(self) -> tuple[list[Samples], list[Metric]]:
+        samples, families = self._ledger()
+        return samples, [*families, *self._broker()]
+
+    def _ledger(self) -> tuple[list[Samples], list[Metric]]:
         engine = self._runtime.engine
         try:
             found = status.read(engine, lease=self._runtime.settings.lease)
@@ -61,6 +67,26 @@ class Reading:
         except UNDONE:
             return [], [_gauge("ledger_up", "Whether the database answers.", 0)]
         return samples, [_gauge("ledger_up", "Whether the database answers.", 1), *_families(found)]
+
+    def _broker(self) -> Iterable[Metric]:
+        """Nothing of one that is not set; of RabbitMQ only whether it answers, for it has metrics of its own."""
+        url = self._runtime.settings.broker_url
+        if url is None:
+            return
+        if not broker.is_redis(url.get_secret_value()):
+            yield _gauge("broker_up", _BROKER_UP, broker.answers(url.get_secret_value(), PATIENCE))
+            return
+        store = broker.store(url.get_secret_value(), PATIENCE)
+        yield _gauge("broker_up", _BROKER_UP, store is not None)
+        if store is None:
+            return
+        yield _gauge("broker_used_bytes", "Memory that Redis uses.", store.used_bytes)
+        yield _gauge("broker_evicted_keys", "Keys that Redis has thrown away: must be none.", store.evicted_keys)
+        yield _gauge("broker_held", "Messages that workers hold.", store.held)
+        waiting = GaugeMetricFamily(f"{PREFIX}broker_waiting", "Messages that wait, by lane.", labels=["lane"])
+        for lane, number in store.waiting.items():
+            waiting.add_metric([lane.value], number)
+        yield waiting
 
 
 def _families(found: Status) -> Iterable[Metric]:
@@ -88,6 +114,12 @@ def _families(found: Status) -> Iterable[Metric]:
     yield _gauge("leased", "Deliveries whose lease runs.", found.in_flight.number)
     yield _gauge("parked", "Deliveries that wait for a slot of their endpoint: not overdue.", found.parked.number)
     yield _gauge("dead_letters", "Dead letters there are; beyond 100,000 an estimate.", found.dead.number)
+    repairs = CounterMetricFamily(
+        f"{PREFIX}repairs", "What the audit of the ledger had to mend, by kind: stays at zero.", labels=["kind"]
+    )
+    for kind, number in found.repairs.items():
+        repairs.add_metric([kind], number)
+    yield repairs
     share = GaugeMetricFamily(f"{PREFIX}share", "Per cent of the work that each adapter notices.", labels=["adapter"])
     for adapter, part in found.shares.items():
         share.add_metric([adapter.value], part)

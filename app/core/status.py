@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from app.core import wakeups
 from app.core.wakeups import Fleet
 from app.domain.wakeups import LANE, Adapter, Kind, Lane
-from app.ledger import status
+from app.ledger import reconciliation, status
 from app.ledger.status import Count, Due, Headroom
 
 
@@ -27,6 +27,7 @@ class Status:
     shares: Mapping[Adapter, int]
     fleet: Fleet
     connections: Headroom
+    repairs: Mapping[str, int]
 
 
 def read(engine: Engine, *, lease: timedelta) -> Status:
@@ -45,6 +46,7 @@ def read(engine: Engine, *, lease: timedelta) -> Status:
             shares=wakeups.shares(connection),
             fleet=wakeups.fleet(connection),
             connections=status.headroom(connection),
+            repairs=reconciliation.repairs(connection),
         )
 
 

@@ -7,7 +7,6 @@ from functools import partial
 import structlog
 from sqlalchemy import Engine
 
-from app import metrics
 from app.core.reconciliation import TERMS, audit
 from app.ledger import audit as audit_log
 from app.ledger import idempotency
@@ -29,8 +28,6 @@ def upkeep(engine: Engine, terms: Terms = TERMS) -> Counter[str]:
     repairs = audit(engine, terms)
     if repairs:
         log.warning("repaired", **repairs)
-    for kind, number in repairs.items():
-        metrics.REPAIRS.labels(kind).inc(number)
     if made := in_transaction(engine, ledger.make_attempt_days):
         log.info("attempt_days_made", days=made)
     if pruned := _prune(engine):

@@ -235,6 +235,21 @@ def _insert_deliveries(connection: Connection, suspects: Sequence[int]) -> int:
     return connection.execute(_INSERT_DELIVERIES, {"keys": locked}).rowcount
 
 
+REPAIRS = (
+    "row_of_nothing",
+    "row_says_wrong",
+    "look_too_late",
+    "delivery_missing",
+    *(f"{kind}_without_row" for kind in THINGS),
+)
+_REPAIRS = text("/* audit.repairs */ SELECT kind, number FROM duehook.repairs")
+
+
+def repairs(connection: Connection) -> dict[str, int]:
+    """How many there were of each kind since the ledger was made."""
+    return dict.fromkeys(REPAIRS, 0) | {row.kind: row.number for row in connection.execute(_REPAIRS)}
+
+
 _COUNT = text("""/* audit.count */
     INSERT INTO duehook.repairs AS r (kind, number, last_at)
     SELECT kind, number, duehook.now()

@@ -92,7 +92,8 @@ def test_sums_cover_every_process_and_never_fall(engine: Engine, running: Servic
         assert scraped(url, "duehook_claim_to_commit_seconds_count") == 10
         assert scraped(url, "duehook_published_ids_total", lane="delivery") >= 10
         assert scraped(url, "duehook_processes", role="worker delivery") >= 1
-        assert scraped(url, "duehook_ledger_up") == 1
+        assert scraped(url, "duehook_ledger_up") == scraped(url, "duehook_broker_up") == 1
+        assert scraped(url, "duehook_broker_used_bytes") > 0
         third.stop()
         relay.stop()
 

@@ -47,9 +47,12 @@ def test_a_token_is_asked_for_only_if_there_is_one() -> None:
 
 def names() -> list[str]:
     source = Path(of_api.__file__).read_text()
-    gauges = re.findall(r'_gauge\(\s*"(\w+)"|\{PREFIX\}(\w+)"', source)
+    ledger = re.findall(r'_gauge\(\s*"(\w+)"|GaugeMetricFamily\(\s*f"\{PREFIX\}(\w+)"', source)
+    sums = re.findall(r'CounterMetricFamily\(\s*f"\{PREFIX\}(\w+)"', source)
     families = [family.name + ("_total" if family.type == "counter" else "") for family in metrics.OURS.collect()]
-    return sorted({*families, *(f"duehook_{one or other}" for one, other in gauges)})
+    return sorted(
+        {*families, *(f"duehook_{one or other}" for one, other in ledger), *(f"duehook_{each}_total" for each in sums)}
+    )
 
 
 @pytest.mark.parametrize("name", names())
