@@ -16,7 +16,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all verifiers examples quick lint format clean
+.PHONY: help demo test test-all model verifiers examples quick lint format clean
 
 help: ## shows this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,10 @@ verifiers: $(READY) examples ## installs those verifiers, and what the examples 
 examples: ## installs what the examples in Node.js need
 	@command -v npm >/dev/null || { echo "npm is missing, run: apt-get install nodejs npm" >&2; exit 1; }
 	@for lock in examples/*/package-lock.json; do $(NPM_CI) "$${lock%/*}" || exit 1; done
+
+model: $(READY) ## explores every order of the protocol's steps with spin, and what breaks without each guard
+	@command -v spin >/dev/null && command -v gcc >/dev/null || { echo "spin or gcc is missing, run: apt-get install spin gcc" >&2; exit 1; }
+	@$(BIN)/pytest tests/model -s $(ARGS)
 
 quick: $(READY) ## the tests that take no more than moments
 	@$(PYTEST) -m "not slow"
