@@ -36,7 +36,8 @@ READS: dict[str, LiteralString] = {
         next_attempt_at, age_from, token, claimed_at, lease_until, reason, delivered_at FROM duehook.deliveries""",
     "attempts": "SELECT (delivery, number)::text, outcome, started_at FROM duehook.attempts_rest",
     "dead letters": "SELECT delivery, endpoint, reason, died_at FROM duehook.dead_letters",
-    "outbox": """SELECT ref, kind, endpoint, due_at, look_at, publications, taken,
+    "outbox": """SELECT ref, kind, endpoint, least(due_at, '9999-01-01Z'), least(look_at, '9999-01-01Z'),
+        publications, taken,
         CASE WHEN taken IS NOT NULL THEN taken_until END FROM duehook.outbox""",
     "endpoints": """SELECT seq, status, disabled_reason, revision, flagged, rate_per_second, max_in_flight,
         deleted_at IS NOT NULL FROM duehook.endpoints""",
@@ -82,7 +83,12 @@ class Ground:
         """Every row of these tables, by its key."""
         with self.sql.pipeline():
             cursors = {table: self.sql.execute(READS[table]) for table in tables}
-        return {table: {row[0]: row[1:] for row in cursor} for table, cursor in cursors.items()}
+        rows = {table: cursor.fetchall() for table, cursor in cursors.items()}
+        by_key = {table: {row[0]: row[1:] for row in some} for table, some in rows.items()}
+        assert {table: len(some) for table, some in rows.items()} == {
+            table: len(some) for table, some in by_key.items()
+        }
+        return by_key
 
     def do(self, work: Callable[[Connection], T]) -> T:
         """In one transaction of the product's own kind."""

@@ -15,6 +15,7 @@ from tests.machines.outbox import PUBLISH, Outbox
 from tests.machines.running import Machine
 
 number = st.integers(0, 2) | st.integers(0, 99)  # picks one of what there is, the newest by 0
+beside = st.sampled_from([0, -0.001, 0.001])  # seconds from an instant
 some = st.lists(number, min_size=1, max_size=4)
 ALL = list(range(12))
 FAR = datetime(2100, 1, 1, tzinfo=UTC)
@@ -48,7 +49,7 @@ class Relaying(Machine):
     def time_goes_on(self, seconds: float) -> None:
         self.ground.clock.advance(seconds=seconds)
 
-    @rule(index=number, beside=st.sampled_from([0, -0.001, 0.001]))
+    @rule(index=number, beside=beside)
     def time_goes_on_to_a_look(self, index: int, beside: float) -> None:
         """To the very instant at which something is due, or just beside it: there a clock's two sides meet."""
         times = {at for look in self.outbox.looks.values() for at in (look.due_at, look.look_at)}
@@ -81,8 +82,9 @@ class Relaying(Machine):
     @precondition(lambda self: self.takes)
     @rule(index=number)
     def relay_moves(self, index: int) -> None:
-        """Any take there ever was: also one that lapsed, that another relay has by now, or that was moved before."""
-        take = self.takes[-1 - index % len(self.takes)]
+        """By any take there ever was: also one that lapsed, that another relay has by now, or that was moved before."""
+        some = [each for each in self.takes if not each.moved or index % 3 == 2] or self.takes
+        take = some[-1 - index // 3 % len(some)]
         held = [ref for ref in take.refs if ref in self.outbox.looks and self.outbox.looks[ref].taken == take.token]
         twice = any(self.outbox.looks[ref].publications for ref in held)
         stale = not take.moved and len(held) < len(take.refs)
@@ -91,6 +93,17 @@ class Relaying(Machine):
         self.see(*["a publication moves a row"] * bool(held), *["published a second time"] * twice)
         self.see(*["a move finds the row changed meanwhile"] * stale, *["a take is moved twice"] * take.moved)
         take.moved = True
+
+    @precondition(lambda self: self.outbox.looks)
+    @rule(index=number, times=st.integers(1, 3))
+    def nobody_comes(self, index: int, times: int) -> None:
+        """A wake-up is published, nobody acts on it, and it is published again at the end of its publish lease."""
+        ref = list(self.outbox.looks)[-1 - index % len(self.outbox.looks)]
+        for _ in range(times):
+            if self.outbox.looks[ref].look_at < FAR:
+                self.go_on_to(self.outbox.looks[ref].look_at, 0)
+                self.relay_takes(100)
+                self.relay_moves(0)
 
     @rule()
     def broker_is_emptied(self) -> None:
