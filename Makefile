@@ -16,7 +16,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all model verifiers examples quick lint format clean
+.PHONY: help demo test test-all model machines verifiers examples quick lint format clean
 
 help: ## shows this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,9 @@ model: $(READY) ## explores every order of the protocol's steps with spin, and w
 
 quick: $(READY) ## the tests that take no more than moments
 	@$(PYTEST) -m "not slow"
+
+machines: $(READY) ## the state machines, each for SECONDS=300 from a new seed on; SEED=n repeats one of them
+	@$(if $(SEED),MACHINES_SEED=$(SEED),MACHINES_SECONDS=$(or $(SECONDS),300)) $(BIN)/pytest tests/machines $(ARGS)
 
 lint: $(READY) ## style, types and the direction of imports
 	@$(BIN)/ruff check

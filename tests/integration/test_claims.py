@@ -492,6 +492,35 @@ def test_an_outcome_whose_row_somebody_holds_holds_up_no_other(engine: Engine, c
     assert record(engine, *map(ending, claims)) == {claims[1].delivery: DeliveryStatus.DELIVERED}
 
 
+def test_an_older_claim_s_outcome_beside_the_newer_one_s_leaves_one_attempt(engine: Engine, clock: Clock) -> None:
+    """One worker may have both: its own claim lapsed, and it claimed anew while the first send was stuck."""
+    (older,) = claimed(engine, a_delivery(engine))
+    clock.advance(seconds=45)
+    (newer,) = claimed(engine, older.delivery)
+    both = [ending(older, Outcome.FAILED, status_code=500), ending(newer, status_code=204)]
+    assert record(engine, *both) == {newer.delivery: DeliveryStatus.DELIVERED}
+    attempts = "SELECT number || ' ' || outcome FROM duehook.attempts ORDER BY number"
+    assert rows(engine, attempts) == ["1 abandoned", "2 delivered"]
+
+
+def test_an_older_claim_s_outcome_does_not_hide_that_the_newer_one_s_row_is_held(
+    engine: Engine, clock: Clock, connect: Connect
+) -> None:
+    (older,) = claimed(engine, a_delivery(engine))
+    clock.advance(seconds=45)
+    (newer,) = claimed(engine, older.delivery)
+    holder = locked(connect, newer.delivery)
+    assert record(engine, ending(newer), ending(older)) == {newer.delivery: DeliveryStatus.LEASED}
+    holder.rollback()
+
+
+def test_one_token_told_twice_in_one_statement_is_one_attempt(engine: Engine, clock: Clock) -> None:
+    (claim,) = claimed(engine, a_delivery(engine))
+    twice = [ending(claim, Outcome.FAILED, after=timedelta(seconds=5)), ending(claim)]
+    assert record(engine, *twice) == {claim.delivery: DeliveryStatus.SCHEDULED}, "the first counts"
+    assert rows(engine, "SELECT outcome FROM duehook.attempts") == ["failed"]
+
+
 def test_an_outcome_whose_wake_up_somebody_holds_is_kept_whole_and_for_later(
     engine: Engine, clock: Clock, connect: Connect, database_url: str
 ) -> None:
