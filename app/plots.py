@@ -175,7 +175,7 @@ def _limit(limit: Limit, unit: str, frame: _Frame, highest: float) -> Iterator[s
     text = 'style="fill:var(--plot-limit,#b00020)"'
     told = f"{escape(limit.name)}: {_number(limit.value)} {escape(unit)}"
     if not _is_near(limit, highest):
-        yield f'<text x="{frame.right}" y="{frame.top + 12}" text-anchor="end" {text}>{told} (higher up)</text>'
+        yield f'<text x="{frame.right}" y="16" text-anchor="end" {text}>{told}, far above</text>'
         return
     y = frame.y(limit.value)
     line = "stroke:var(--plot-limit,#b00020);stroke-dasharray:4 3"

@@ -15,7 +15,7 @@ from app.broker import PREFIX, is_redis
 from app.client import ConflictError
 from app.eval.installation import Installation
 from app.eval.pausing import paused
-from app.eval.trial import CAREFUL, NAIVE, Trial, wake_again
+from app.eval.trial import CAREFUL, NAIVE, MissedError, Trial, wake_again
 
 WORKERS, RELAY = "worker-delivery", "relay"
 EVENTS = 40  # of most faults
@@ -167,7 +167,7 @@ def relay_killed(trial: Trial) -> None:
         for tries in range(1, 11):
             if _killed_in_the_middle(trial, broker, tries):
                 return
-    trial.until(lambda: False, "the relay was met between publish and mark in ten tries")
+    raise MissedError("the relay was not met between publish and mark, in ten tries")
 
 
 def _killed_in_the_middle(trial: Trial, broker: "redis.Redis", tries: int) -> bool:
@@ -183,6 +183,7 @@ def _killed_in_the_middle(trial: Trial, broker: "redis.Redis", tries: int) -> bo
             return False
         for pid in relays:
             os.kill(pid, signal.SIGKILL)
+        trial.post(EVENTS // 4)  # whom only another relay can notice
     trial.hit(
         len(taken),
         f"The relay was killed with {len(taken)} wake-ups published and their rows not marked (try {tries}).",
@@ -276,40 +277,41 @@ def _race(trial: Trial, number: int) -> None:
 def lease_lost(trial: Trial) -> None:
     """A worker that stands still in the middle of slow requests for longer than its leases, and then goes on."""
     for tries in range(1, 6):
-        victim = trial.pids(WORKERS)[0]
-        trial.tell(CAREFUL, NAIVE, slow=trial.installation.deadline * 0.6)
-        before = {each["id"] for each in trial.deliveries()}
-        with trial.fault():
-            trial.post(EVENTS)
-            trial.until(lambda before=before: len(_leased(trial, before)) >= EVENTS, "requests were in the air")  # type: ignore[misc]
-            with paused([victim]):
-                trial.tell(CAREFUL, NAIVE, slow=0)
-                trial.until(lambda before=before: _still(trial, before), "everybody else had ended his")  # type: ignore[misc]
-                lost = {each["id"] for each in _leased(trial, before) if each["attempt"] == 1}
-                if lost:
-                    trial.until(lambda lost=lost: _again(trial, lost), "another worker had taken over")  # type: ignore[misc]
-        if lost:
+        if lost := _lost(trial):
             trial.hit(
-                len(lost),
-                f"A worker stood still with {len(lost)} requests in the air until others had taken them over"
-                f" (try {tries}), and then told what had come of its own.",
+                lost,
+                f"A worker stood still with {lost} requests in the air until another had taken them over (try {tries}),"
+                " and then told what had come of its own.",
             )
             return
-    trial.until(lambda: False, "the stopped worker had requests in the air in five tries")
+    raise MissedError("the stopped worker had nothing in the air, in five tries")
 
 
-def _leased(trial: Trial, before: set[int]) -> list[dict[str, object]]:
-    return [dict(each) for each in trial.deliveries() if each["id"] not in before and each["status"] == "leased"]
+def _lost(trial: Trial) -> int:
+    """How many claims the worker has lost that was stopped."""
+    trial.tell(CAREFUL, NAIVE, slow=trial.installation.deadline * 0.6)
+    with trial.fault():
+        posted = set(trial.post(EVENTS))
+        trial.until(lambda: _are_claimed(trial, posted), "all requests were in the air")
+        with paused(trial.pids(WORKERS)[:1]):
+            trial.tell(CAREFUL, NAIVE, slow=0)
+            held = _leased(trial, posted)
+            trial.until(lambda: not held & _leased(trial, posted), "what it held was over")
+            return sum(each["id"] in held and each["attempt"] > 1 for each in trial.deliveries())
 
 
-def _still(trial: Trial, before: set[int]) -> bool:
-    """Nothing waits to be claimed for the first time, and some are in the air no longer."""
-    mine = [each for each in trial.deliveries() if each["id"] not in before]
-    return all(each["status"] != "scheduled" for each in mine) and any(each["status"] == "delivered" for each in mine)
+def _are_claimed(trial: Trial, events: set[str]) -> bool:
+    mine = [each for each in trial.deliveries() if each["event"] in events]
+    return len(mine) == len(events) * len(trial.receivers) and all(each["attempt"] for each in mine)
 
 
-def _again(trial: Trial, lost: set[int]) -> bool:
-    return all(each["attempt"] > 1 for each in trial.deliveries() if each["id"] in lost)
+def _leased(trial: Trial, events: set[str]) -> set[int]:
+    """Those whose first claim runs, or has run out and was not taken over yet."""
+    return {
+        each["id"]
+        for each in trial.deliveries()
+        if each["event"] in events and each["status"] == "leased" and each["attempt"] == 1
+    }
 
 
 def consumer_paused(trial: Trial) -> None:

@@ -10,7 +10,7 @@ import psycopg
 from app.eval.ledger import Lag, ledger_of
 
 LOOK_SECONDS = 0.2
-PART = 20  # looking takes at most this part of the time
+PART = 5  # looking takes at most this part of the time
 
 
 class Samples:

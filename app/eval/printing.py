@@ -1,6 +1,6 @@
 """The report as people read it at a terminal."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console, Group
 from rich.table import Table
@@ -8,6 +8,7 @@ from rich.text import Text
 
 from app.eval.report import Destination, FaultReport, Report
 
+WIDE = 120
 NARROW = 100  # columns; what is narrower gets a list instead of a table
 SHORT = {
     "lost_effects": "lost",
@@ -25,12 +26,15 @@ SHORT = {
 def print_report(report: Report, console: Console | None = None) -> None:
     """On standard output: tables first, the verdict last."""
     out = console or Console(highlight=False)
+    if not out.is_terminal:
+        out.width = max(out.width, WIDE)  # a file has room
     out.print(Text(f"duehook {report.version} on {report.installation}, tenant {report.tenant}"))
     if report.faults:
         out.print(_figures(report.faults) if out.width >= NARROW else _listed(report.faults))
         out.print(_destinations(report.faults, out.width >= NARROW))
-    for left_out in report.not_run:
-        out.print(Text(f"- {left_out.name} was not run: {left_out.reason}."), style="yellow")
+    for reason in dict.fromkeys(each.reason for each in report.not_run):
+        names = ", ".join(each.name for each in report.not_run if each.reason == reason)
+        out.print(Text(f"- Not run: {names}; {reason}."), style="yellow")
     problems = report.problems()
     for problem in problems:
         out.print(Text.assemble(("✗ ", "bold red"), problem))
@@ -39,7 +43,8 @@ def print_report(report: Report, console: Console | None = None) -> None:
 
 
 def _verdict(report: Report) -> str:
-    return f"{len(report.faults)} faults in {report.seconds:g} s: every figure is within its threshold."
+    left_out = f", {len(report.not_run)} not run" if report.not_run else ""
+    return f"{len(report.faults)} faults in {report.seconds:g} s{left_out}: every figure is within its threshold."
 
 
 def shown(figure: str, value: float | None) -> str:
@@ -72,22 +77,17 @@ def _listed(faults: Sequence[FaultReport]) -> Group:
 
 def _destinations(faults: Sequence[FaultReport], is_wide: bool) -> Table:
     table = Table(title="By destination", title_justify="left")
-    for heading in ("fault", "receiver", "effects", "attempts", "ends") if is_wide else ("fault", "effects", "ends"):
+    for heading in ("fault", "receiver", "effects", "attempts", "ends") if is_wide else ("receiver", "effects", "ends"):
         table.add_column(heading, overflow="fold")
     for fault in faults:
-        for row in _rows(fault, is_wide):
+        if not is_wide:
+            table.add_row(Text(fault.name, style="bold"), "", "")
+        for place, (name, each) in enumerate(fault.destinations.items()):
+            cells = (name, effects_of(each), counted(each.outcomes), counted(each.ends))
+            row = ("" if place else fault.name, *cells) if is_wide else (cells[0], cells[1], cells[3])
             table.add_row(*map(Text, row))
         table.add_section()
     return table
-
-
-def _rows(fault: FaultReport, is_wide: bool) -> Iterator[tuple[str, ...]]:
-    for place, (name, each) in enumerate(fault.destinations.items()):
-        title = fault.name if place == 0 else ""
-        if is_wide:
-            yield title, name, effects_of(each), counted(each.outcomes), counted(each.ends)
-        else:
-            yield title or f"  {name}", effects_of(each), counted(each.ends)
 
 
 def effects_of(each: Destination) -> str:

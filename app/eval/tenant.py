@@ -29,12 +29,12 @@ def a_tenant(database_url: str, tell: Callable[[str], None], *, lease: float, er
     """
     engine = connect_engine(database_url, application_name="duehook eval", pool_size=1)
     try:
-        with _sentences():
-            with engine.begin() as connection:
-                service.check_schema(connection)
-            name = f"eval-{secrets.token_hex(6)}"
-            key = _a_key(engine, name)
+        name = f"eval-{secrets.token_hex(6)}"
+        with _sentences(), engine.begin() as connection:
+            service.check_schema(connection)
         try:
+            with _sentences():
+                key = _a_key(engine, name)
             yield name, key
         finally:
             if erase:
