@@ -99,10 +99,11 @@ def load(path: Path, base: Thresholds, faults: Iterable[str]) -> Thresholds:
         if not isinstance(limits, dict):
             raise ThresholdError(f"{_FAULTS}.{fault} in {path} should be a table of figures")
     common = _limits(written, path)
-    merged = {fault: {**base.own.get(fault, {}), **_limits(own.get(fault, {}), path)} for fault in known}
     # What is said for all is meant for all: it goes before what is built in for single ones.
-    for fault, limits in merged.items():
-        limits.update({name: limit for name, limit in common.items() if name not in own.get(fault, {})})
+    kept = {
+        fault: {name: limit for name, limit in base.own.get(fault, {}).items() if name not in common} for fault in known
+    }
+    merged = {fault: {**limits, **_limits(own.get(fault, {}), path)} for fault, limits in kept.items()}
     return Thresholds({**base.common, **common}, {fault: limits for fault, limits in merged.items() if limits})
 
 
