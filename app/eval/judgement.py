@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from app.demo.ledger import Reader
 from app.demo.receivers import ReceiverProcess
 from app.demo.report import Lag, lag_of
 from app.demo.verdict import confirmed_yet_expired, not_expired_once
@@ -28,12 +29,12 @@ def judge(
     endpoints = found.endpoints
     deliveries, outcomes = ledger.deliveries(endpoints.values()), ledger.outcomes(endpoints.values())
     destinations = {
-        name: _destination(name, found, receivers[name], _of(deliveries, seq), _of(outcomes, seq))
+        name: destination(name, found, receivers[name].ledger, _of(deliveries, seq), _of(outcomes, seq))
         for name, seq in endpoints.items()
     }
     seen = samples.between(found.began, found.ended)
     acceptance = lag_of([each["seconds"] for each in deliveries if each["seconds"] is not None])
-    figures = _figures(found, destinations, deliveries, acceptance, _contradictions(found, ledger))
+    figures = _figures(found, destinations, deliveries, acceptance, contradictions(found, ledger.reservations()))
     figures["oldest_due_seconds"] = max((max(each.reservation, each.delivery) for each in seen), default=None)
     ordered = {name: _rounded(figures[name]) for name in FIGURES}
     return FaultReport(
@@ -63,14 +64,12 @@ def _of(rows: Rows, endpoint: int) -> Rows:
     return [row for row in rows if row["endpoint"] == endpoint]
 
 
-def _destination(
-    name: str, found: Attempted, receiver: ReceiverProcess, deliveries: Rows, outcomes: Rows
-) -> Destination:
+def destination(name: str, found: Attempted, receiver: Reader, deliveries: Rows, outcomes: Rows) -> Destination:
     """The receiver's own ledger says what happened there; which events are this fault's, the ledger of duehook."""
     events = {each["event"] for each in deliveries} | found.events
     keys = {each["key"] for each in deliveries} | found.expected[name]
-    effects = {key: times for key, times in receiver.ledger.effects().items() if key in keys}
-    answers = Counter(answer for event, answer in receiver.ledger.requests() if event in events)
+    effects = {key: times for key, times in receiver.effects().items() if key in keys}
+    answers = Counter(answer for event, answer in receiver.requests() if event in events)
     return Destination(
         deduplicates=name in DEDUPLICATING,
         expected_effects=len(found.expected[name]),
@@ -89,11 +88,9 @@ def _end_of(delivery: Mapping[str, Any]) -> str:
     return f"dead: {delivery['reason']}" if delivery["status"] == "dead" else str(delivery["status"])
 
 
-def _contradictions(found: Attempted, ledger: Ledger) -> int:
+def contradictions(found: Attempted, reservations: Rows) -> int:
     """Each of the two clocks' promises that was broken, by the ledger's rows and by what the API had answered."""
-    if not found.reservations:
-        return 0
-    rows = [row for row in ledger.reservations() if row["id"] in found.reservations]
+    rows = [row for row in reservations if row["id"] in found.reservations]
     missing = len(found.reservations) - len(rows)
     unkept = sum(row["id"] in found.confirmed and row["status"] != "confirmed" for row in rows)
     undone = sum(row["id"] in found.late and row["status"] == "confirmed" for row in rows)
@@ -125,11 +122,11 @@ def _figures(
         "acceptance_p50_seconds": acceptance.p50 if acceptance else None,
         "acceptance_p95_seconds": acceptance.p95 if acceptance else None,
         "acceptance_p99_seconds": acceptance.p99 if acceptance else None,
-        "recovery_seconds": _recovery(found, deliveries),
+        "recovery_seconds": recovery(found, deliveries),
     }
 
 
-def _recovery(found: Attempted, deliveries: Rows) -> float | None:
+def recovery(found: Attempted, deliveries: Rows) -> float | None:
     """From the fault's end to the last acceptance; nothing recovers while something is open still."""
     accepted: list[float] = [each["delivered_at"] for each in deliveries if each["delivered_at"] is not None]
     if found.ended_fault is None or not accepted or not found.settled:

@@ -8,9 +8,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+import redis
 
 from app.client import Client
 from app.demo.display import Display
@@ -201,7 +203,16 @@ def test_a_receiver_that_doubles_effects_is_noticed(up: Up) -> None:
     assert f"{QUICK}: duplicate_effects_deduplicating is 8, and may be 0 at most." in report.problems()
 
 
-def test_an_installation_that_does_not_send_to_this_machine_is_told_so_in_a_sentence(
+def test_a_broker_that_is_emptied_keeps_what_is_not_duehook_s(up: Up) -> None:
+    with redis.Redis.from_url(up.connection["broker_url"]) as broker:
+        broker.set("somebody:else", "1")
+        done = evaluated(up, "--disruptive", "--only", "broker-emptied")
+        assert (done.returncode, broker.get("somebody:else")) == (0, b"1"), done.stdout
+    assert left(up) == {}
+
+
+def test_an_installation_that_can_not_be_used_is_told_why_in_a_sentence(
+    up: Up,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with running(tmp_path_factory.mktemp("closed") / "home", **SHORT) as closed:
@@ -211,4 +222,11 @@ def test_an_installation_that_does_not_send_to_this_machine_is_told_so_in_a_sent
             "duehook: The installation does not send to 127.0.0.1, where the receivers are: add 127.0.0.0/8 to"
             " DUEHOOK_ALLOWED_NETWORKS of its processes and start them again."
         )
+        assert left(closed) == {}
+        theirs = closed.connection["database_url"]
+        done = evaluated(up, "--only", QUICK, database_url=theirs, api_url=up.connection["api_url"])
+        assert (done.returncode, done.stdout) == (1, "")
+        last = done.stderr.splitlines()[-1]
+        assert "they are of two installations; set DUEHOOK_API_URL and DUEHOOK_DATABASE_URL of one" in last
+        assert urlsplit(theirs).password not in last
         assert left(closed) == {}
