@@ -16,14 +16,14 @@ from app.ledger.outbox import LONGEST_PUBLISH_LEASE
 _LAG = """/* eval.lag */
     SELECT extract(epoch FROM clock.at)::float8 AS at,
            count(o.ref)::int AS open,
-           coalesce(extract(epoch FROM max(clock.at - o.due_at) FILTER (WHERE o.kind = 'reservation')), 0)::float8
-               AS reservation,
-           coalesce(extract(epoch FROM max(clock.at - o.due_at) FILTER (WHERE o.kind IN ('event', 'delivery'))), 0)
-               ::float8 AS delivery
+           coalesce(extract(epoch FROM max(due.age) FILTER (WHERE o.kind = 'reservation')), 0)::float8 AS reservation,
+           coalesce(extract(epoch FROM max(due.age) FILTER (WHERE o.kind IN ('event', 'delivery'))), 0)::float8
+               AS delivery
       FROM (SELECT duehook.now() AS at OFFSET 0) clock
       LEFT JOIN duehook.outbox o
         ON o.kind = ANY (ARRAY['reservation', 'event', 'delivery', 'endpoint', 'job']) AND o.tenant = %(tenant)s
-     WHERE o.ref IS NULL OR o.due_at > clock.at OR o.look_at <= clock.at + %(ahead)s
+      LEFT JOIN LATERAL (
+        SELECT clock.at - o.due_at AS age WHERE o.due_at <= clock.at AND o.look_at <= clock.at + %(ahead)s) due ON true
      GROUP BY clock.at"""
 _OPEN = """/* eval.open */
     SELECT count(*)::int AS open FROM duehook.outbox
@@ -69,11 +69,8 @@ class Ledger:
     def lag(self) -> Lag:
         """How late both clocks are for this tenant."""
         ahead: timedelta = LONGEST_PUBLISH_LEASE
-        found = self._rows(_LAG, {"tenant": self._tenant, "ahead": ahead})
-        if not found:  # all that is open is parked
-            return Lag(self.now(), 0.0, 0.0, self.open())
-        row = found[0]
-        return Lag(row["at"], max(0.0, row["reservation"]), max(0.0, row["delivery"]), row["open"])
+        (row,) = self._rows(_LAG, {"tenant": self._tenant, "ahead": ahead})
+        return Lag(row["at"], row["reservation"], row["delivery"], row["open"])
 
     def open(self) -> int:
         """How much of this tenant is not finished."""
