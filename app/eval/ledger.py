@@ -3,27 +3,24 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
 
 from app.demo.verdict import read_reservations
-from app.ledger.outbox import LONGEST_PUBLISH_LEASE
 
-# As `duehook status` counts, for one tenant: what is parked has its look far away and is not overdue.
+# As `duehook status` counts, for one tenant. What is parked falls due at its age limit, and so is not overdue.
 _LAG = """/* eval.lag */
     SELECT extract(epoch FROM clock.at)::float8 AS at,
            count(o.ref)::int AS open,
-           coalesce(extract(epoch FROM max(due.age) FILTER (WHERE o.kind = 'reservation')), 0)::float8 AS reservation,
-           coalesce(extract(epoch FROM max(due.age) FILTER (WHERE o.kind IN ('event', 'delivery'))), 0)::float8
-               AS delivery
+           greatest(extract(epoch FROM clock.at - min(o.due_at) FILTER (WHERE o.kind = 'reservation')), 0)::float8
+               AS reservation,
+           greatest(extract(epoch FROM clock.at - min(o.due_at) FILTER (WHERE o.kind IN ('event', 'delivery'))), 0)
+               ::float8 AS delivery
       FROM (SELECT duehook.now() AS at OFFSET 0) clock
       LEFT JOIN duehook.outbox o
         ON o.kind = ANY (ARRAY['reservation', 'event', 'delivery', 'endpoint', 'job']) AND o.tenant = %(tenant)s
-      LEFT JOIN LATERAL (
-        SELECT clock.at - o.due_at AS age WHERE o.due_at <= clock.at AND o.look_at <= clock.at + %(ahead)s) due ON true
      GROUP BY clock.at"""
 _OPEN = """/* eval.open */
     SELECT count(*)::int AS open FROM duehook.outbox
@@ -68,8 +65,7 @@ class Ledger:
 
     def lag(self) -> Lag:
         """How late both clocks are for this tenant."""
-        ahead: timedelta = LONGEST_PUBLISH_LEASE
-        (row,) = self._rows(_LAG, {"tenant": self._tenant, "ahead": ahead})
+        (row,) = self._rows(_LAG, {"tenant": self._tenant})
         return Lag(row["at"], row["reservation"], row["delivery"], row["open"])
 
     def open(self) -> int:
