@@ -29,6 +29,7 @@ class Need(StrEnum):
     BROKER = "broker"
     REDIS = "redis"
     TWO_WORKERS = "two workers"
+    QUEUE = "queue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,13 @@ class Fault:
         """Why it can't or may not be run there; None when it can."""
         if self.disruptive and not (installation.is_ours or disruptive):
             return "it would hurt others who use this installation: --disruptive runs it all the same"
-        checks = {Need.PIDS: _no_pids, Need.BROKER: _no_broker, Need.REDIS: _no_redis, Need.TWO_WORKERS: _no_two}
+        checks = {
+            Need.PIDS: _no_pids,
+            Need.BROKER: _no_broker,
+            Need.REDIS: _no_redis,
+            Need.TWO_WORKERS: _no_two,
+            Need.QUEUE: _no_queue,
+        }
         return next((why for need in checks if need in self.needs and (why := checks[need](installation))), None)
 
 
@@ -65,6 +72,11 @@ def _no_redis(where: Installation) -> str | None:
 def _no_two(where: Installation) -> str | None:
     workers = len(where.pids().get(WORKERS, [])) if where.pids else 0
     return None if workers >= 2 else f"it has {workers} delivery worker, and another must take over from a stopped one"
+
+
+def _no_queue(where: Installation) -> str | None:
+    share = where.scan_share
+    return f"the scan notices {share} % of its work, and this is about the queue" if share else None
 
 
 def duplicate_task(trial: Trial) -> None:
@@ -368,35 +380,58 @@ def rotated_secret(trial: Trial) -> None:
 FAULTS: dict[str, Fault] = {
     each.name: each
     for each in (
-        Fault("duplicate-task", "the same wake-up again and again", duplicate_task, frozenset({Need.BROKER})),
-        Fault("timeout-after-acceptance", "the effect happens, the answer never comes", timeout_after_acceptance),
+        Fault(
+            "duplicate-task",
+            "a duplicate task: the same wake-up again and again",
+            duplicate_task,
+            frozenset({Need.BROKER}),
+        ),
+        Fault(
+            "timeout-after-acceptance",
+            "a timeout after remote acceptance: the effect happens, the answer never comes",
+            timeout_after_acceptance,
+        ),
         Fault("throttled", "429 with Retry-After", throttled),
-        Fault("worker-killed", "workers killed before they acknowledge", worker_killed, frozenset({Need.PIDS}), True),
-        Fault("receipt-refused", "a receiver's database fails as it makes receipts", receipts_refused),
+        Fault(
+            "worker-killed",
+            "workers killed before their ack, with requests in the air",
+            worker_killed,
+            frozenset({Need.PIDS, Need.QUEUE}),
+            True,
+        ),
+        Fault("receipt-refused", "a database failure in receipt creation, at the receiver", receipts_refused),
         Fault(
             "relay-killed",
             "the relay killed between publish and mark",
             relay_killed,
-            frozenset({Need.PIDS, Need.BROKER, Need.REDIS}),
+            frozenset({Need.PIDS, Need.BROKER, Need.REDIS, Need.QUEUE}),
             True,
         ),
         Fault(
             "broker-emptied",
-            "Redis loses everything",
+            "the broker emptied, full of wake-ups",
             broker_emptied,
-            frozenset({Need.PIDS, Need.BROKER, Need.REDIS}),
+            frozenset({Need.PIDS, Need.BROKER, Need.REDIS, Need.QUEUE}),
             True,
         ),
-        Fault("confirm-against-expiry", "confirms at the moment of expiry", confirm_against_expiry),
+        Fault("confirm-against-expiry", "confirm against expiry, around the very moment", confirm_against_expiry),
         Fault(
             "lease-lost",
-            "a worker outlives its leases in slow requests",
+            "leases lost in slow requests, by a worker that stands still",
             lease_lost,
-            frozenset({Need.PIDS, Need.TWO_WORKERS}),
+            frozenset({Need.PIDS, Need.TWO_WORKERS, Need.QUEUE}),
             True,
         ),
-        Fault("consumer-paused", "workers stand still, then a burst", consumer_paused, frozenset({Need.PIDS}), True),
-        Fault("poison-event", "an event that kills its sender", poison_event, frozenset({Need.PIDS}), True),
-        Fault("rotated-secret", "secrets rotated with requests in the air", rotated_secret),
+        Fault(
+            "consumer-paused",
+            "consumers pause while events come, then a burst",
+            consumer_paused,
+            frozenset({Need.PIDS, Need.QUEUE}),
+            True,
+        ),
+        Fault(
+            "poison-event", "a poison event, which kills whoever sends it", poison_event, frozenset({Need.PIDS}), True
+        ),
+        Fault("rotated-secret", "secrets rotated in mid-flight", rotated_secret),
     )
 }

@@ -21,7 +21,10 @@ SHORT: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """`pids` tells the processes by role, now; None where nobody knows them. `lease` and `deadline` in seconds."""
+    """`pids` tells the processes by role, now; None where nobody knows them. `lease` and `deadline` in seconds.
+
+    `scan_share` is the per cent of the work that the scan notices, and no relay or worker.
+    """
 
     name: str
     api_url: str
@@ -31,6 +34,7 @@ class Installation:
     lease: float
     deadline: float
     is_ours: bool
+    scan_share: int = 0
 
     @property
     def database_place(self) -> str:

@@ -72,6 +72,10 @@ class Ledger:
         """How much of this tenant is not finished."""
         return int(self._rows(_OPEN, [self._tenant])[0]["open"])
 
+    def scan_share(self) -> int:
+        """The per cent of all work that the scan notices."""
+        return int(self._rows("SELECT scan_share FROM duehook.service")[0]["scan_share"])
+
     def deliveries(self, endpoints: Collection[int]) -> Sequence[Mapping[str, Any]]:
         """All of these endpoints."""
         return self._rows(_DELIVERIES, [list(endpoints)])

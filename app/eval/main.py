@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -103,6 +103,7 @@ def _evaluate(
     began, began_at = time.monotonic(), datetime.now(UTC)
     client = stack.enter_context(Client(where.api_url, key, retries=RETRIES))
     ledger = stack.enter_context(ledger_of(where.database_url, tenant))
+    where = replace(where, scan_share=ledger.scan_share())
     samples = stack.enter_context(sampling(where.database_url, tenant))
     display.tell(f"Ready: tenant {tenant} on {where.name}.")
     tried, not_run = [], []

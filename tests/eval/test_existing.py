@@ -219,6 +219,23 @@ def test_a_broker_that_is_emptied_keeps_what_is_not_duehook_s(up: Up) -> None:
     assert left(up) == {}
 
 
+def test_faults_of_the_queue_are_not_run_where_the_scan_notices_a_part(up: Up) -> None:
+    def share(number: int) -> None:
+        command = [*DUEHOOK, "wakeups", "set", "scan", "--share", str(number)]
+        subprocess.run(command, env=environment(home=up.home), check=True, timeout=60, stdout=subprocess.DEVNULL)
+
+    share(10)
+    try:
+        done = evaluated(up, "--disruptive", "--only", "relay-killed", "--only", QUICK, "--json")
+    finally:
+        share(0)
+    report = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert [fault["name"] for fault in report["faults"]] == [QUICK]
+    ((name, reason),) = [(each["name"], each["reason"]) for each in report["not_run"]]
+    assert (name, reason) == ("relay-killed", "the scan notices 10 % of its work, and this is about the queue")
+
+
 def test_an_installation_that_can_not_be_used_is_told_why_in_a_sentence(
     up: Up,
     tmp_path_factory: pytest.TempPathFactory,

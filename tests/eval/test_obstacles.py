@@ -46,6 +46,11 @@ def test_faults_that_would_hurt_others_run_on_our_own_or_when_it_is_asked_for() 
         ),
         ({"pids": lambda: {"worker-delivery": [1]}}, ("lease-lost",), "it has 1 delivery worker, and another must"),
         ({"broker_url": "amqp://127.0.0.1"}, ("relay-killed", "broker-emptied"), "its broker is not Redis"),
+        (
+            {"scan_share": 10},
+            ("worker-killed", "relay-killed", "broker-emptied", "lease-lost", "consumer-paused"),
+            "the scan notices 10 % of its work, and this is about the queue",
+        ),
         ({"broker_url": None}, ("duplicate-task", "relay-killed", "broker-emptied"), "its broker is not known"),
     ],
 )
