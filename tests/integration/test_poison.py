@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from celery import Celery
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
 
 from app import broker
 from app import settings as settings_of
@@ -83,6 +84,13 @@ def test_what_is_raised_is_recorded_with_the_ids_and_goes_on_without_its_words(e
     assert json.loads(kept) == {"task": DELIVER, "args": [[7, 8], [1, 2]]}
     assert rows(engine, "SELECT error FROM duehook.poison_messages") == ["ZeroDivisionError"]
     assert "by zero" not in "".join(traceback.format_exception(failed.value))
+
+
+def test_an_error_of_the_database_holds_none_of_the_row(engine: Engine) -> None:
+    """What PostgreSQL says itself may quote a row; what SQLAlchemy adds must not."""
+    with pytest.raises(DBAPIError) as caught, engine.begin() as connection:
+        connection.execute(text("SELECT CAST(:data AS text), 1 / 0"), {"data": "payload"})
+    assert "payload" not in str(caught.value) + repr(caught.value)
 
 
 def test_a_statement_that_the_database_refuses_is_recorded(engine: Engine) -> None:
