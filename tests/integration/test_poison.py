@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from psycopg.errors import UniqueViolation
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
@@ -16,6 +17,8 @@ from app.core import events
 from app.core.poison import FailedError, Keeper, Poison, PoisonReason, raised_by
 from app.domain.wakeups import Kind, Lane
 from app.ledger.database import connect_engine
+from app.local.postgres import Postgres
+from tests.conftest import Connect
 from tests.ledgers import row, rows
 from tests.waiting import wait_until
 from workers import tasks
@@ -91,6 +94,19 @@ def test_an_error_of_the_database_holds_none_of_the_row(engine: Engine) -> None:
     with pytest.raises(DBAPIError) as caught, engine.begin() as connection:
         connection.execute(text("SELECT CAST(:data AS text), 1 / 0"), {"data": "payload"})
     assert "payload" not in str(caught.value) + repr(caught.value)
+
+
+def test_the_log_of_the_database_holds_neither_a_refused_statement_nor_its_row(
+    engine: Engine, connect: Connect, postgres: Postgres
+) -> None:
+    db = connect(autocommit=True)
+    statement = "INSERT INTO duehook.events (tenant, type, key, data) VALUES ('acme', 'a', 'a-hidden-key', '\"words\"')"
+    db.execute(statement)
+    with pytest.raises(UniqueViolation, match="a-hidden-key"):
+        db.execute(statement)
+    wait_until(lambda: "events_key" in postgres.log.read_text(), what="the refusal is logged")
+    said = postgres.log.read_text()
+    assert "a-hidden-key" not in said and "words" not in said
 
 
 def test_a_statement_that_the_database_refuses_is_recorded(engine: Engine) -> None:

@@ -3,6 +3,7 @@
 import json
 from base64 import b64decode
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from sqlalchemy import Engine, text
 
 from app.broker import make_celery
 from app.core.clock import LedgerClock
+from app.local.valkey import Valkey
 from app.settings import Settings, load
 from outbox_relay.relay import MOST_MESSAGES, Relay, _what
-from outbox_relay.wire import LOST
+from outbox_relay.wire import EPOCH, LOST
 from tests.clock import Clock
 from tests.conftest import Connect
 from tests.ledgers import TENANT, an_endpoint, rows, some_events
@@ -68,7 +70,7 @@ def test_a_full_lane_takes_nothing_and_the_other_goes_on(engine: Engine, relay: 
 def messages_of(broker_url: str, lane: str) -> list[dict[str, Any]]:
     """What waits in a lane, as Redis has it."""
     with redis.Redis.from_url(broker_url) as client:
-        waiting: Sequence[bytes] = client.lrange(f"duehook:{lane}", 0, -1)  # type: ignore[assignment]
+        waiting: Sequence[bytes] = client.lrange(f"duehook:{lane}", 0, -1)
     return [json.loads(each) for each in waiting]
 
 
@@ -158,6 +160,30 @@ def test_what_an_emptied_broker_has_lost_is_published_again_by_the_next_look(
         client.flushall()
     assert relay.once() == 5
     assert len(messages_of(broker_url, "delivery")) == 1
+
+
+def test_a_restart_of_the_broker_is_noticed_though_its_mark_is_there_still(
+    engine: Engine, database_url: str, tmp_path: Path
+) -> None:
+    """It may have lost what came last, and the mark is older than that."""
+    valkey = Valkey(tmp_path)
+    valkey.start()
+    try:
+        settings = load(database_url=database_url, broker_url=valkey.url, secrets_key=["k" * 32])
+        relay = Relay(settings, engine, make_celery(settings), LedgerClock(engine))
+        an_endpoint(engine)
+        some_events(engine, 5)
+        assert (relay.once(), relay.once()) == (5, 0)
+        with redis.Redis.from_url(valkey.url) as client:
+            mark = client.get(EPOCH)
+        valkey.kill()
+        valkey.start()
+        relay._wire.close()
+        with redis.Redis.from_url(valkey.url) as client:
+            assert mark is not None and client.get(EPOCH) == mark
+        assert relay.once() == 5
+    finally:
+        valkey.stop()
 
 
 def test_another_relay_on_the_same_broker_publishes_nothing_again(

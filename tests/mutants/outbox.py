@@ -310,7 +310,7 @@ OUTBOX = (
             "        SELECT NEW.seq, 'job', NEW.tenant, NEW.next_step_at, NEW.next_step_at WHERE TG_OP = 'UPDATE'\n",
         ),
         "a new job inserts nothing",
-        f"{OF_JOBS}test_a_redrive_opens_everything_once_and_tells_of_it",
+        f"{OF_JOBS}test_a_new_job_has_a_row_that_says_now",
         covers=("job_after_change",),
     ),
     _mutant(

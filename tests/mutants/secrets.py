@@ -8,6 +8,9 @@ FAULTS = "tests/unit/test_faults.py::test_no_way_into_a_log_takes_an_exception_s
 REPR = "tests/unit/test_repr.py::test_a_thing_that_holds_a_secret_does_not_show_it"
 KEPT = "tests/integration/test_poison.py::test_no_secret_is_kept_nor_logged"
 RAISED = "tests/integration/test_poison.py::test_what_is_raised_is_recorded_with_the_ids_and_goes_on_without_its_words"
+LOG_OF_THE_DATABASE = (
+    "tests/integration/test_poison.py::test_the_log_of_the_database_holds_neither_a_refused_statement_nor_its_row"
+)
 REDACTED = "tests/unit/test_redaction.py::"
 
 
@@ -102,7 +105,7 @@ SECRETS = (
     ),
     _mutant(
         "names-unmasked",
-        "What stands under a secret's name is masked.",
+        "What stands under a secret's name is masked; the rules for texts stand behind short ones.",
         Edit(
             "app/domain/redaction.py",
             "{key: MASK if _NAMED.search(key) else _without_secrets(each) for key, each in tree.items()}",
@@ -110,7 +113,6 @@ SECRETS = (
         ),
         "names in JSON are not looked at",
         f"{REDACTED}test_a_secret_is_masked",
-        f"{REDACTED}test_the_body_of_an_envelope_is_opened",
     ),
     _mutant(
         "payload-shown",
@@ -151,6 +153,20 @@ SECRETS = (
         Edit("app/ledger/database.py", "        hide_parameters=True,  #", "        hide_parameters=False,  #"),
         "hide_parameters off",
         "tests/integration/test_poison.py::test_an_error_of_the_database_holds_none_of_the_row",
+    ),
+    _mutant(
+        "statement-in-the-database-s-log",
+        "A refused statement is not in the log of the database.",
+        Edit("app/local/postgres.py", '    "log_min_error_statement": "panic",\n', ""),
+        "PostgreSQL's own default",
+        LOG_OF_THE_DATABASE,
+    ),
+    _mutant(
+        "row-in-the-database-s-log",
+        "The row that it names is not either.",
+        Edit("app/local/postgres.py", '    "log_error_verbosity": "terse",\n', ""),
+        "PostgreSQL's own default",
+        LOG_OF_THE_DATABASE,
     ),
     _mutant(
         "relay-tells-the-url",

@@ -8,7 +8,6 @@ WIRE = "outbox_relay/wire.py"
 LOOKS = "tests/integration/test_outbox.py::"
 TAKES = "tests/integration/test_taking.py::"
 DISPATCH = "tests/integration/test_dispatch.py::"
-RELAYS = "tests/faults/test_relay.py::"
 HELD = "tests/integration/test_presence.py::"
 
 DURABLE = (
@@ -202,7 +201,9 @@ NO_TRUTH = (
             ),
         ),
         change="the mark alone is the epoch",
-        tests=(f"{RELAYS}test_what_a_restarted_broker_may_have_lost_is_published_again_at_once",),
+        tests=(
+            "tests/integration/test_relay.py::test_a_restart_of_the_broker_is_noticed_though_its_mark_is_there_still",
+        ),
     ),
     Mutant(
         name="epoch-not-remembered",
