@@ -544,6 +544,20 @@ def test_an_outcome_whose_row_somebody_holds_holds_up_no_other(engine: Engine, c
     assert record(engine, *map(ending, claims)) == {claims[1].delivery: DeliveryStatus.DELIVERED}
 
 
+def test_outcomes_wait_for_nobody_s_lock_on_one_of_them(
+    engine: Engine, racing: Race, clock: Clock, connect: Connect
+) -> None:
+    claims = claimed(engine, *some_deliveries(engine, 3))
+    holder = locked(connect, claims[1].delivery)
+    recording = racing.actor("record", lambda e: record(e, *map(ending, claims)))
+    while recording.point != "done":
+        recording.step()
+        assert recording.point is not None, "it waits for the lock"
+    assert recording.finish()[claims[1].delivery] is DeliveryStatus.LEASED
+    holder.rollback()
+    assert record(engine, ending(claims[1])) == {claims[1].delivery: DeliveryStatus.DELIVERED}
+
+
 def test_an_outcome_whose_wake_up_somebody_holds_is_kept_whole_and_for_later(
     engine: Engine, clock: Clock, connect: Connect, database_url: str
 ) -> None:

@@ -65,7 +65,7 @@ ENDINGS = (
     Mutant(
         name="record-twice",
         invariant=3,
-        guard="The same token recorded twice is one record; the token goes with the first, so all three go.",
+        guard="The same token recorded twice is one record; looked at twice, so both go.",
         edits=(
             Edit(LEDGER, "JOIN told t ON t.id = d.id AND t.token = d.token", "JOIN told t ON t.id = d.id"),
             Edit(LEDGER, "AND d.id = j.id AND d.token = j.token", "AND d.id = j.id"),

@@ -64,7 +64,7 @@ ISOLATION = (
             "ORDER BY d.id FOR UPDATE OF d),\n    judged AS MATERIALIZED",
         ),
         "SKIP LOCKED is gone",
-        f"{CLAIMS}test_an_outcome_whose_row_somebody_holds_holds_up_no_other",
+        f"{CLAIMS}test_outcomes_wait_for_nobody_s_lock_on_one_of_them",
     ),
     _mutant(
         "renewal-waits-for-a-transaction",
