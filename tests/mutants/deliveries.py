@@ -372,7 +372,7 @@ COUNTS = (
             ),
         ),
         change="no attempt is written for a lapsed lease",
-        tests=("tests/integration/test_outcomes.py::test_an_abandoned_claim_is_no_step",),
+        tests=("tests/contract/test_deliveries.py::test_a_claim_without_a_record_is_an_abandoned_attempt",),
     ),
     Mutant(
         name="abandoned-not-counted",

@@ -119,8 +119,8 @@ AMBIGUOUS = (
     _mutant(
         "no-deadline",
         "One deadline is round all of it: what has not answered by then is unknown.",
-        Edit(CONNECTION, "        self._wake_at(deadline)\n", ""),
-        "the exchange has no deadline",
+        Edit(CONNECTION, "        self._wake_at(deadline)\n", "        self._wake_at(deadline + 15)\n"),
+        "the deadline comes 15 s late",
         "tests/hostile/test_httpx.py::test_what_the_receiver_may_have_is_a_read_error_at_the_deadline",
     ),
     _mutant(
