@@ -16,7 +16,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all model machines verifiers examples quick lint format clean
+.PHONY: help demo test test-all model machines mutants verifiers examples quick lint format clean
 
 help: ## shows this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,9 @@ quick: $(READY) ## the tests that take no more than moments
 
 machines: $(READY) ## the state machines, each for SECONDS=300 from a new seed on; SEED=n repeats one of them
 	@$(if $(SEED),MACHINES_SEED=$(SEED),MACHINES_SECONDS=$(or $(SECONDS),300)) $(BIN)/pytest tests/machines $(ARGS)
+
+mutants: $(READY) ## removes each guard in turn and shows which test dies of it (ARGS="-k token")
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 lint: $(READY) ## style, types and the direction of imports
 	@$(BIN)/ruff check
