@@ -49,6 +49,14 @@ ENDINGS = (
         tests=(FORGED, f"{RACES}test_an_outcome_that_meets_the_lapsed_claim_of_another_is_refused"),
     ),
     Mutant(
+        name="attempt-of-another-token",
+        invariant=3,
+        guard="Of several outcomes of a delivery in one statement the attempt is that of the token that ended it.",
+        edits=(Edit(LEDGER, "JOIN told t ON t.id = j.id AND t.token = j.token", "JOIN told t ON t.id = j.id"),),
+        change="the attempt is joined by delivery alone",
+        tests=(f"{CLAIMS}test_an_older_claim_s_outcome_beside_the_newer_one_s_leaves_one_attempt",),
+    ),
+    Mutant(
         name="record-until-the-lease-ends",
         invariant=3,
         guard="The token alone decides: a lapsed lease that nobody re-claimed may still record.",
