@@ -77,6 +77,7 @@ def named(meeting: tuple[str, Sequence[str]]) -> str:
     return f"{scene}: {', '.join(actions)}"
 
 
+@pytest.mark.timeout(3600 if WIDE else 120)
 @pytest.mark.parametrize("meeting", meetings(wide=WIDE), ids=named)
 def test_in_every_order(
     play: Callable[[str], Play],
