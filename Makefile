@@ -16,7 +16,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all verifiers examples quick lint format clean
+.PHONY: help demo test test-all orders verifiers examples quick lint format clean
 
 help: ## shows this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,9 @@ examples: ## installs what the examples in Node.js need
 
 quick: $(READY) ## the tests that take no more than moments
 	@$(PYTEST) -m "not slow"
+
+orders: $(READY) ## every order of every two and three who may meet, for hours, with a table (ARGS="-k name" picks)
+	@EVERY_ORDER=1 $(PYTEST) tests/races/test_orders.py
 
 lint: $(READY) ## style, types and the direction of imports
 	@$(BIN)/ruff check

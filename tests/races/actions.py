@@ -50,7 +50,7 @@ by_owner("hold the same", lambda _, c: reservations.hold(c, TENANT, Hold(RESOURC
 
 @action("expire")
 def expire(scene: Scene, engine: Engine) -> Any:
-    return reservations.expire(engine, [scene.reservation]).answers[scene.reservation]
+    return reservations.expire(engine, [scene.reservation]).answers
 
 
 @action("confirm in vain")
@@ -138,12 +138,12 @@ def hear_gone(scene: Scene, engine: Engine) -> None:
 
 @action("fan out")
 def fan_out(scene: Scene, engine: Engine) -> Any:
-    return events.fan_out(engine, [scene.event]).answers[scene.event]
+    return events.fan_out(engine, [scene.event]).answers
 
 
 @action("do the job's step")
 def step(scene: Scene, engine: Engine) -> Any:
-    return jobs.advance(engine, [scene.job]).answers[scene.job]
+    return jobs.advance(engine, [scene.job]).answers
 
 
 # Owners.

@@ -31,7 +31,8 @@ def told_of(told: Told, *actions: str) -> list[Any]:
 def reservation_has_one_end(scene: Scene, told: Told) -> None:
     """Confirm or expire, never both; what is overdue is expired by the next who looks."""
     now = row(scene.engine, "reservations", "seq", scene.reservation)
-    confirms, expiries = told_of(told, "confirm"), told_of(told, "expire")
+    confirms = told_of(told, "confirm")
+    expiries = [each[scene.reservation] for each in told_of(told, "expire")]
     if any(isinstance(each, Reservation) for each in confirms):
         assert now["status"] in ("confirmed", "released"), "who was told that it is confirmed has it"
     if any(isinstance(each, Refused) for each in confirms):
@@ -91,6 +92,22 @@ _LEFT = """
         SELECT FROM duehook.endpoints e WHERE e.seq = d.endpoint AND e.status = 'disabled' AND e.deleted_at IS NULL)"""
 
 
+def asked_to_end_it_ends(scene: Scene, told: Told) -> None:
+    """Nobody sends what was cancelled while it was in the air, but who is told to by its owner."""
+    if not told_of(told, "retry"):
+        assert Answer.TAKEN not in [each for answers in told_of(told, "claim") for each in answers.values()]
+    claim_has_one_end(scene, told)
+
+
+def is_looked_at_in_time(scene: Scene, told: Told) -> None:
+    """The relay moves what it has published, and not what somebody has claimed and put back meanwhile."""
+    if not told_of(told, "relay") and any(told_of(told, "claim and fail")):
+        late = """SELECT o.ref FROM duehook.outbox o JOIN duehook.deliveries d ON d.id = o.ref
+                   WHERE d.status = 'scheduled' AND NOT d.parked AND o.look_at > d.next_attempt_at"""
+        assert not rows(scene.engine, late), "its retry is pushed out"
+    delivery_has_one_owner(scene, told)
+
+
 def wakes_up(scene: Scene) -> None:
     """Look at what is due, as workers would, until nothing is: no delivery is left that nobody looks at."""
     for _ in range(MOST_LOOKS):
@@ -125,7 +142,7 @@ def job_goes_on(scene: Scene, told: Told) -> None:
 def event_fans_out_once(scene: Scene, told: Told) -> None:
     """Fanned out or cancelled; to the endpoints of that moment; what is cancelled is sent to nobody."""
     now = row(scene.engine, "events", "seq", scene.event)
-    taken = told_of(told, "fan out").count(Answer.TAKEN)
+    taken = [each[scene.event] for each in told_of(told, "fan out")].count(Answer.TAKEN)
     assert taken <= 1 and (taken == 1) == (now["fanned_out_at"] is not None)
     if now["fanned_out_at"] is None and now["cancelled_at"] is None:
         assert events.fan_out(scene.engine, [scene.event]).answers == {scene.event: Answer.TAKEN}
@@ -207,7 +224,7 @@ MEETINGS = {
         (("claim", "record success", "record failure"),),
     ),
     "a lapsed delivery that was asked to end": Meeting(
-        scenes.asked_to_end, claim_has_one_end, ("claim", *RECORD, "give back", "abandon", "retry", *CANCEL)
+        scenes.asked_to_end, asked_to_end_it_ends, ("claim", *RECORD, "give back", "abandon", "retry", *CANCEL)
     ),
     "a parked delivery": Meeting(
         scenes.parked,
@@ -256,7 +273,7 @@ MEETINGS = {
     ),
     "a delivery whose wake-up is published": Meeting(
         scenes.taken,
-        delivery_has_one_owner,
+        is_looked_at_in_time,
         (
             *("move what was published", "claim", "claim and fail", "park", *CANCEL, "retry", "delete the endpoint"),
             *("the broker was emptied", "relay", "audit the rows"),
