@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import permutations
 
 import psycopg
@@ -23,6 +24,7 @@ KILLED = [
     for scene, meeting in MEETINGS.items()
     for pair in permutations(meeting.actions if os.environ.get("EVERY_ORDER") else meeting.actions[:2], 2)
 ]
+pytestmark = pytest.mark.slow
 WIDE = bool(os.environ.get("EVERY_ORDER"))
 
 
@@ -46,7 +48,7 @@ class Play:
         def check() -> None:
             self.check([(name, actor.outcome()) for name, actor in zip(actions, self.driver.actors, strict=False)])
 
-        return [lambda engine, do=ACTIONS[name]: do(self.scene, engine) for name in actions], check
+        return [partial(ACTIONS[name], self.scene) for name in actions], check
 
     def check(self, told: Told) -> None:
         refused = [name for name, result in told if isinstance(result, Mapping) and Answer.FAILED in result.values()]
