@@ -16,7 +16,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all model machines mutants verifiers examples quick lint format clean
+.PHONY: help demo test test-all quick model machines orders mutants verifiers examples lint format clean
 
 help: ## shows this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +51,9 @@ machines: $(READY) ## the state machines, each for SECONDS=300 from a new seed o
 
 mutants: $(READY) ## removes each guard in turn and shows which test dies of it (ARGS="-k token")
 	@$(BIN)/python -m tests.mutants $(ARGS)
+
+orders: $(READY) ## every order of every two and three who may meet, for hours, with a table (ARGS="-k name" picks)
+	@EVERY_ORDER=1 $(PYTEST) tests/races/test_orders.py
 
 lint: $(READY) ## style, types and the direction of imports
 	@$(BIN)/ruff check
