@@ -35,6 +35,7 @@ MALFORMED = {
     "not ASCII": "Bearer \u00e9\u00ff",
     "SQL": "Bearer ' OR '1'='1",
     "a path": "Bearer ../../etc/passwd",
+    "one that was never made": f"Bearer dhk_{'0' * 48}",
     "percent": "Bearer %00%0d%0a",
     "the hash of nothing": "Bearer e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
 }
