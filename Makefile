@@ -16,7 +16,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all quick model machines orders mutants verifiers examples lint format clean
+.PHONY: help demo test test-all quick model machines orders mutants audit verifiers examples lint format clean
 
 help: ## shows this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -61,13 +61,16 @@ lint: $(READY) ## style, types and the direction of imports
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+audit: $(READY) ## whether a pinned dependency has a known vulnerability
+	@$(BIN)/python .ci/audit.py
+
 format: $(READY) ## brings the code into the house's format
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
 clean: ## removes .venv and caches; the services' own .duehook stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -rf $(VERIFIERS) examples/*/node_modules *.egg-info
+	rm -rf $(VERIFIERS) .cache/audit examples/*/node_modules *.egg-info
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # Written last: without it a .venv is half made, by a run that was interrupted, and is made anew.
