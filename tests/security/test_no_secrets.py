@@ -2,12 +2,15 @@
 
 import re
 import secrets
+import shutil
 import subprocess
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from detect_secrets.core.secrets_collection import SecretsCollection
+from detect_secrets.settings import transient_settings
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -31,6 +34,8 @@ EXCEPTIONS = {
     "app/local/reach.py": {"password": "shows how a URL is written"},
     "docs/sql-contract.md": {"change-me": "an example that says so"},
     "tests/contract/test_refusals.py": {"pass": "of no service: URLs with a password are refused"},
+    "tests/eval/test_command.py": {"secret": "of no service: how a URL is written"},
+    "tests/eval/test_obstacles.py": {"secret": "the same"},
     "tests/integration/test_local_services.py": {
         "s3cret": "of no service: it must not be repeated in an error",
         "s3cret%zz": "the same",
@@ -63,22 +68,20 @@ GONE = re.compile(
 
 
 def git(*arguments: str) -> bytes:
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("this is no clone, or git is missing: apt-get install git")
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=True).stdout
 
 
 def found(paths: Iterable[Path]) -> dict[str, set[str]]:
     """Path -> what the detectors take for a secret there."""
-    pytest.importorskip("detect_secrets", reason="`make test` installs it")
-    from detect_secrets import SecretsCollection
-    from detect_secrets.settings import transient_settings
-
     with transient_settings({"plugins_used": PLUGINS}):
         collection = SecretsCollection()
         for path in paths:
             collection.scan_file(str(path))
         held: dict[str, set[str]] = {}
-        for path, secret in collection:
-            held.setdefault(path, set()).add(str(secret.secret_value))
+        for name, secret in collection:
+            held.setdefault(name, set()).add(str(secret.secret_value))
     return held
 
 
