@@ -125,9 +125,12 @@ def _judge_attempts(verdict: Verdict, name: str, requests: Sequence[tuple[str, i
 
 
 def _blamed(at: float, happened: Sequence[Happened]) -> str:
-    """The kind of the fault that was there, or just over, when the first request came; the latest of several."""
-    kinds = [each.fault.kind for each in happened if each.began_at - LEASE <= at <= each.ended_at + LEASE]
-    return kinds[-1] if kinds else "no fault"
+    """The kind of the fault that was there when the first request came, or else of the next, or the one just over."""
+    for before, after in ((0.0, 0.0), (LEASE, 0.0), (LEASE, LEASE)):
+        for each in happened:
+            if each.began_at - before <= at <= each.ended_at + after:
+                return each.fault.kind
+    return "no fault"
 
 
 def _judge_duplicates(verdict: Verdict, fleet: Fleet, happened: Sequence[Happened]) -> None:
