@@ -9,7 +9,7 @@ from tests.chaos.plan import KINDS, Plan
 from tests.chaos.run import report, run
 from tests.chaos.verdict import Verdict
 
-PLAN = Plan(seed=20261201, deliveries=6_000, faults=40, minutes=2.5)
+PLAN = Plan(seed=20261201, deliveries=6_000, faults=40, minutes=2.0)
 
 
 @pytest.mark.slow

@@ -107,7 +107,7 @@ def _judge_receiver(
     _judge_attempts(verdict, name, requests)
     applied: dict[str, float] = {}
     for event, _attempt, _delivery, _body, answer, came_at in requests:
-        if answer == "duplicate":
+        if answer in ("applied", "duplicate") and event in applied:
             verdict.duplicates_received += 1
             verdict.duplicates_by_kind[_blamed(applied[event], happened)] += 1
         elif answer == "applied":
