@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tests.proxy import Mode
 
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 CLOCK = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": "+240", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1"}
+MANY = 20  # in the air
 LEASED = "SELECT count(*) FROM duehook.deliveries WHERE status = 'leased'"
 OURS = "application_name LIKE 'duehook %%' AND pid <> pg_backend_pid()"
 FULL = (
@@ -53,9 +54,24 @@ def inflict(fleet: Fleet, fault: Fault, sleep: Callable[[float], object]) -> Hap
 
 @contextmanager
 def killed(fleet: Fleet, name: str) -> Iterator[None]:
-    fleet.kill(name)
+    """A delivery worker dies after the effects of what it has in the air, and before any record, where it has some."""
+    with in_the_air(fleet) if name.startswith("worker-delivery") else nullcontext():
+        fleet.kill(name)
     yield
     fleet.restore(name)
+
+
+@contextmanager
+def in_the_air(fleet: Fleet) -> Iterator[None]:
+    """Receivers apply and don't answer, until some deliveries are leased or there is nothing to send."""
+    for each in fleet.receivers.values():
+        each.tell("stall", 60)
+    until = time.monotonic() + 2
+    while asked(fleet, LEASED)[0][0] in range(MANY) and time.monotonic() < until:
+        time.sleep(0.05)
+    yield
+    for each in fleet.receivers.values():
+        each.tell("stall", 0)
 
 
 @contextmanager
