@@ -16,13 +16,16 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all quick model machines orders mutants audit verifiers examples lint format clean
+.PHONY: help demo test test-all quick model machines orders mutants chaos audit verifiers examples lint format clean
 
 help: ## shows this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 demo: $(READY) ## runs the main job on real processes and prints what happened
 	@$(BIN)/duehook demo
+
+chaos: $(READY) ## breaks everything at random under load (ARGS="--seed N --deliveries M --faults K --minutes T")
+	@$(BIN)/python -m tests.chaos $(ARGS)
 
 test: lint ## lint, then the whole test suite (ARGS="-k name" picks)
 	@$(PYTEST)
