@@ -16,13 +16,16 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all verifiers examples quick lint format clean
+.PHONY: help demo test test-all quick model machines orders mutants chaos audit verifiers examples lint format clean
 
 help: ## shows this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 demo: $(READY) ## runs the main job on real processes and prints what happened
 	@$(BIN)/duehook demo
+
+chaos: $(READY) ## breaks everything at random under load (ARGS="--seed N --deliveries M --faults K --minutes T")
+	@$(BIN)/python -m tests.chaos $(ARGS)
 
 test: lint ## lint, then the whole test suite (ARGS="-k name" picks)
 	@$(PYTEST)
@@ -39,8 +42,21 @@ examples: ## installs what the examples in Node.js need
 	@command -v npm >/dev/null || { echo "npm is missing, run: apt-get install nodejs npm" >&2; exit 1; }
 	@for lock in examples/*/package-lock.json; do $(NPM_CI) "$${lock%/*}" || exit 1; done
 
+model: $(READY) ## explores every order of the protocol's steps with spin, and what breaks without each guard
+	@command -v spin >/dev/null && command -v gcc >/dev/null || { echo "spin or gcc is missing, run: apt-get install spin gcc" >&2; exit 1; }
+	@$(BIN)/pytest tests/model -s $(ARGS)
+
 quick: $(READY) ## the tests that take no more than moments
 	@$(PYTEST) -m "not slow"
+
+machines: $(READY) ## the state machines, each for SECONDS=300 from a new seed on; SEED=n repeats one of them
+	@$(if $(SEED),MACHINES_SEED=$(SEED),MACHINES_SECONDS=$(or $(SECONDS),300)) $(BIN)/pytest tests/machines $(ARGS)
+
+mutants: $(READY) ## removes each guard in turn and shows which test dies of it (ARGS="-k token")
+	@$(BIN)/python -m tests.mutants $(ARGS)
+
+orders: $(READY) ## every order of every two and three who may meet, for hours, with a table (ARGS="-k name" picks)
+	@EVERY_ORDER=1 $(PYTEST) tests/races/test_orders.py
 
 lint: $(READY) ## style, types and the direction of imports
 	@$(BIN)/ruff check
@@ -48,13 +64,16 @@ lint: $(READY) ## style, types and the direction of imports
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+audit: $(READY) ## whether a pinned dependency has a known vulnerability
+	@$(BIN)/python .ci/audit.py
+
 format: $(READY) ## brings the code into the house's format
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
 clean: ## removes .venv and caches; the services' own .duehook stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -rf $(VERIFIERS) examples/*/node_modules *.egg-info
+	rm -rf $(VERIFIERS) .cache/audit examples/*/node_modules *.egg-info
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # Written last: without it a .venv is half made, by a run that was interrupted, and is made anew.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.logins import as_program
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent
@@ -21,6 +22,7 @@ QUICK = {  # small values are legal: what takes a minute in production takes a s
     "DUEHOOK_SWEEP_SECONDS": "1",
     "DUEHOOK_VISIBILITY_TIMEOUT_SECONDS": "20",
 }
+PROGRAMS = {"outbox_relay": "relay", "workers": "worker", "app.api": "api"}
 PATIENT = {"DUEHOOK_DEADLINE_SECONDS": "20", "DUEHOOK_LEASE_SECONDS": "30"}  # for who must not give up under load
 
 
@@ -77,6 +79,7 @@ class Service:
 
     def __init__(self, database_url: str, broker_url: str, folder: Path, **settings: str) -> None:
         self.folder = folder
+        self._database_url = database_url
         self._count = 0
         self._processes: list[Process] = []
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("DUEHOOK_")}
@@ -93,9 +96,16 @@ class Service:
         """A process that is not ready yet, e.g. `outbox_relay` or `workers worker delivery`."""
         self._count += 1
         name = f"{'-'.join(command).replace('workers-worker', 'worker')}-{self._count}"
-        process = Process(name, list(command), self.environment, self.folder)
+        process = Process(name, list(command), self._environment_of(command[0]), self.folder)
         self._processes.append(process)
         return process
+
+    def _environment_of(self, package: str) -> dict[str, str]:
+        """Each program has a login of its own, unless a test has changed the URL."""
+        url, program = self.environment["DUEHOOK_DATABASE_URL"], PROGRAMS.get(package)
+        if program is None or url != self._database_url:
+            return self.environment
+        return {**self.environment, "DUEHOOK_DATABASE_URL": as_program(url, program)}
 
     def relay(self) -> Process:
         return self.start("outbox_relay")

@@ -1,5 +1,6 @@
 """What the framework leaves open between a request and its connection: HEAD, unread bodies, what is no HTTP."""
 
+import asyncio
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -8,6 +9,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.api.problems import NOT_HTTP, ProblemError, respond
 
 DISCARDED_BYTES = 64 * 1024 * 1024
+MOST_HEAD_BYTES = 64 * 1024  # and what one read brings; the server's parser has no bound of its own
+HEAD_SECONDS = 30.0
 
 
 class HeadLikeGet:
@@ -55,12 +58,76 @@ def _is_bounded(scope: Scope) -> bool:
 
 
 class Protocol(HttpToolsProtocol):
-    """The server's own; but what it can't read is answered with a problem too."""
+    """The server's own, which waits for a head for ever, keeps all that it is sent of one, and asks for no Host.
+
+    A stranger could so hold connections and memory without having said who he is. What can't be read, or isn't right,
+    is answered with a problem too.
+    """
+
+    _in_head = False
+    _head_bytes = 0
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._in_head or self._is_idle():  # or empty lines would hold it: the server has just stopped its own clock
+            self._wait_for_head()
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD_BYTES:
+                self._refuse(f"its head has more than {MOST_HEAD_BYTES} bytes")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head, self._head_bytes = True, 0
+
+    def on_headers_complete(self) -> None:
+        hosts = [value for name, value in self.headers if name == b"host"]
+        # RFC 9112, 3.2: of two, a proxy may have gone by the one and we by the other. Raised, it ends the parser.
+        if len(hosts) > 1 or (not hosts and self.parser.get_http_version() != "1.0"):
+            raise ValueError("not one Host")
+        self._in_head = False
+        self._end_waiting()
+        super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
-        response = respond(ProblemError(NOT_HTTP, "the request can't be read as HTTP"))
+        self._refuse("")
+
+    def _refuse(self, why: str) -> None:
+        self._end_waiting()
+        sentence = "the request can't be read as HTTP" + (f": {why}" if why else "")
+        response = respond(ProblemError(NOT_HTTP, sentence))
         headers = b"".join(b"%b: %b\r\n" % each for each in response.raw_headers)
         self.transport.write(
             b"HTTP/1.1 400 Bad Request\r\n%bconnection: close\r\n\r\n%b" % (headers, bytes(response.body))
         )
         self.transport.close()
+
+    def _wait_for_head(self) -> None:
+        """A moment more does not begin with every byte."""
+        if self._patience is None:
+            self._patience = self.loop.call_later(HEAD_SECONDS, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        """While an answer is on its way the next head may take as long as it likes."""
+        self._patience = None
+        if self._is_idle():
+            self.transport.close()
+
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _end_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from app.cli import audit, bench, dead, deliveries, endpoints, events, jobs, keys, programs, tenants, wakeups
+from app.cli.eval import eval_
 from app.cli.migrate import migrate
 from app.cli.showing import demo
 from app.cli.status import status
@@ -50,6 +51,7 @@ def _options(
 
 for command, example in EXAMPLES.items():
     app.command(epilog=f"Example: {example}")(command)
+app.command("eval", epilog="Example: duehook eval --html report.html")(eval_)
 app.add_typer(keys.app, name="keys")
 app.add_typer(wakeups.app, name="wakeups")
 app.add_typer(dead.app, name="dead")

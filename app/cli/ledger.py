@@ -20,10 +20,12 @@ def database_errors() -> Iterator[None]:
         yield
     except DBAPIError as error:
         if is_lost(error):
-            fail(f"the database does not answer: {_first_line(error)}")
+            fail(f"the database does not answer: {_first_line(error.orig)}")
         if isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
-            fail(f"the database forbids it: {_first_line(error)}")
+            fail(f"the database forbids it: {_first_line(error.orig)}")
         raise
+    except psycopg.errors.InsufficientPrivilege as error:  # of a statement that was sent without SQLAlchemy
+        fail(f"the database forbids it: {_first_line(error)}")
 
 
 @contextmanager
@@ -42,5 +44,5 @@ def ledger_of(settings: Settings) -> Iterator[Engine]:
             engine.dispose()
 
 
-def _first_line(error: DBAPIError) -> str:
-    return str(error.orig).strip().splitlines()[0]
+def _first_line(error: BaseException | None) -> str:
+    return str(error).strip().splitlines()[0]

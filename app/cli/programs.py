@@ -5,7 +5,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from app.cli.finding import find_service
+from app.cli.finding import find_service, load_settings
 from app.cli.printing import wrong_use
 from app.domain.wakeups import Lane
 from app.local.environment import environment_of
@@ -37,14 +37,17 @@ def scan() -> None:
 
 def beat() -> None:
     """Start the regular sweeps."""
-    _become("beat")
+    _become("beat", needs="broker_url")
 
 
 def flower() -> None:
     """Serve Flower, which shows what the workers are doing."""
-    _become("flower")
+    _become("flower", needs="broker_url")
 
 
-def _become(program: str, *arguments: str) -> NoReturn:
+def _become(program: str, *arguments: str, needs: str = "database_url") -> NoReturn:
+    """Beat and Flower talk to the broker alone: whoever names one need not let them at the database."""
+    given = load_settings()
+    settings = find_service() if getattr(given, needs) is None else given
     command = command_of(program, *arguments)
-    os.execve(command[0], command, os.environ | environment_of(find_service()))
+    os.execve(command[0], command, os.environ | environment_of(settings))

@@ -78,8 +78,8 @@ def _refuse(refusal: "Refusal", role: str, user: str) -> NoReturn:
             wrong_use(f"{PRODUCER} is what all producers are members of; grant the tenant to a role of its own.")
         case Refusal.UNBOUND:
             fail(
-                f"{role!r} has the ledger's owner's rights or bypasses row-level security, so no grant keeps it to a"
-                " tenant; make a role of its own for the program."
+                f"{role!r} has the rights of the ledger's owner or of duehook's own programs, or bypasses row-level"
+                " security, so no grant keeps it to a tenant; make a role of its own for the program."
             )
         case Refusal.NOT_ALLOWED:
             fail(

@@ -119,7 +119,9 @@ class _Claiming:
         number = Counter(one.endpoint for one in taken)
         after = {seq: granted(one.pace, number[seq], self._terms.lease) for seq, one in locked.items()}
         paces.save(connection, {seq: pace for seq, pace in after.items() if number[seq]})
-        seated = [one for one in taken if after[one.endpoint].max_in_flight is not None]
+        # What somebody ended as we passed over its lock has no pace to keep any more, and is taken without one.
+        limited = {seq for seq, pace in after.items() if pace.max_in_flight is not None}
+        seated = [one for one in taken if one.endpoint in limited]
         paces.seat(
             connection,
             [one.delivery for one in seated],

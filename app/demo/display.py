@@ -1,4 +1,4 @@
-"""What can be watched while the demo runs: how far everything is, and what goes wrong, on standard error."""
+"""What can be watched meanwhile: how far everything is, and what goes wrong, on standard error."""
 
 import time
 from types import TracebackType
@@ -44,15 +44,16 @@ class Display:
     def show(self, tally: Tally, plan: Plan) -> None:
         """Move the bars to where things stand."""
         confirmed = len(tally.confirmed)
-        self._show("reservations held", tally.held, plan.reservations)
+        self.bar("reservations held", tally.held, plan.reservations)
         ended = f"{confirmed} confirmed, {len(tally.late)} too late"
-        self._show("reservations ended", confirmed + tally.expired, plan.reservations, ended)
-        self._show("orders shipped", tally.shipped, plan.orders)
+        self.bar("reservations ended", confirmed + tally.expired, plan.reservations, ended)
+        self.bar("orders shipped", tally.shipped, plan.orders)
         for name in SUBSCRIPTIONS:
             note = f"{tally.answers(name, 'duplicate')} duplicates"
-            self._show(f"effects at {name}", tally.keys(name), tally.expected(name, plan), note)
+            self.bar(f"effects at {name}", tally.keys(name), tally.expected(name, plan), note)
 
-    def _show(self, what: str, done: int, total: int, note: str = "") -> None:
+    def bar(self, what: str, done: int, total: int, note: str = "") -> None:
+        """Move one bar, which is new when it is first spoken of."""
         if what not in self._bars:
             self._bars[what] = self._progress.add_task(what, total=total, note=note)
         self._progress.update(self._bars[what], completed=done, total=total, note=note)

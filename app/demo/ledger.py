@@ -62,5 +62,9 @@ class Reader:
         """How often each business effect has happened."""
         return dict(self._connection.execute("SELECT key, count(*) FROM effects GROUP BY key").fetchall())
 
+    def requests(self) -> list[tuple[str | None, str]]:
+        """Event and answer of every request, in order."""
+        return self._connection.execute("SELECT event, answer FROM requests").fetchall()
+
     def close(self) -> None:
         self._connection.close()

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,8 +15,7 @@ from app.demo.printing import print_report
 from app.demo.receivers import receivers
 from app.demo.report import Report
 from app.demo.service import running_service
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from app.demo.signals import ignore_signals, interrupted_by_signals
 
 
 def run(*, json: bool = False, keep: bool = False) -> None:
@@ -39,12 +37,12 @@ def run(*, json: bool = False, keep: bool = False) -> None:
 def perform(plan: Plan, display: Display, *, keep: bool = False) -> Report:
     """The whole of it, from nothing to a report."""
     with ExitStack() as stack:
-        stack.enter_context(_interrupted_by_signals())
+        stack.enter_context(interrupted_by_signals())
         home = stack.enter_context(_home(display, keep=keep))
         display.tell("Starting PostgreSQL, Redis, API, relay, workers, beat and three receivers.")
         running = stack.enter_context(receivers(SUBSCRIPTIONS, home))
         service = stack.enter_context(running_service(home))
-        stack.callback(_ignore_signals)
+        stack.callback(ignore_signals)
         stack.callback(display.tell, "Stopping.")
         return asyncio.run(Job(plan, display, service, running).run())
 
@@ -59,21 +57,3 @@ def _home(display: Display, *, keep: bool) -> Iterator[Path]:
             display.tell(f"Kept in {home}: three *.sqlite ledgers, logs/, and the data of the service.")
         else:
             shutil.rmtree(home, ignore_errors=True)
-
-
-@contextmanager
-def _interrupted_by_signals() -> Iterator[None]:
-    """Every one of them raises KeyboardInterrupt, so that everything is stopped and removed on the way out."""
-    heeded = [each for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]  # `nohup` means it
-    before = {each: signal.signal(each, signal.default_int_handler) for each in heeded}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
-def _ignore_signals() -> None:
-    """While everything is being stopped: it takes seconds, and half of it would be worse."""
-    for each in SIGNALS:
-        signal.signal(each, signal.SIG_IGN)

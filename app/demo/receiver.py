@@ -18,7 +18,7 @@ from typing import Any
 import uvicorn
 
 from app.demo.ledger import apply, log_request, open_ledger
-from app.receiver import Receipt, UnverifiedError, receive
+from app.receiver import UnverifiedError, receive
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -30,7 +30,7 @@ class Receiver:
 
     def __init__(self, ledger: sqlite3.Connection) -> None:
         self._ledger = ledger
-        self._secret = ""
+        self._secret: str | list[str] = ""
         self._throttled_until = 0.0
         self._retry_after = 1
         self._stalls = 0
@@ -48,21 +48,26 @@ class Receiver:
         """Serve one request."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         body = await _body(receive)
-        status, answer = self._answer(headers, body)
-        if answer == "stalled":
-            await _hung_up(receive)
+        status, answer = self._answer(scope, headers, body)
+        if not await self._goes_on(answer, receive):
             return
         extra = [(b"retry-after", str(self._retry_after).encode())] if status == 429 else []
         await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0"), *extra]})
         await send({"type": "http.response.body"})
 
-    def _answer(self, headers: dict[str, str], body: bytes) -> tuple[int, str]:
-        status, answer = self._decide(headers, body)
+    async def _goes_on(self, answer: str, receive: Receive) -> bool:
+        """Whether it is to be told to the sender after all; it may be kept back before."""
+        if answer == "stalled":
+            await _hung_up(receive)
+        return answer != "stalled"
+
+    def _answer(self, scope: Message, headers: dict[str, str], body: bytes) -> tuple[int, str]:
+        status, answer = self._decide(scope, headers, body)
         attempt = headers.get("duehook-attempt", "")
         log_request(self._ledger, headers.get("webhook-id"), int(attempt) if attempt.isdecimal() else None, answer)
         return status, answer
 
-    def _decide(self, headers: dict[str, str], body: bytes) -> tuple[int, str]:
+    def _decide(self, scope: Message, headers: dict[str, str], body: bytes) -> tuple[int, str]:
         if time.monotonic() < self._throttled_until:
             return 429, "throttled"
         try:
@@ -72,11 +77,10 @@ class Receiver:
         except sqlite3.Error as error:  # neither effect nor receipt: it comes again
             print(error, file=sys.stderr)
             return 500, "failed"
-        return 200, self._said_of(receipt)
+        return 200, "duplicate" if receipt.duplicate else self._said()
 
-    def _said_of(self, receipt: Receipt) -> str:
-        if receipt.duplicate:
-            return "duplicate"
+    def _said(self) -> str:
+        """Of an effect that has just happened."""
         if self._stalls > 0:
             self._stalls -= 1
             return "stalled"
@@ -97,9 +101,9 @@ async def _hung_up(receive: Receive) -> None:
         pass
 
 
-async def serve(path: Path) -> None:
+async def serve(path: Path, kind: type[Receiver] = Receiver) -> None:
     """Say the port on standard output, then serve until the input ends."""
-    receiver = Receiver(open_ledger(path))
+    receiver = kind(open_ledger(path))
     listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
     print(listening.getsockname()[1], flush=True)
     config = uvicorn.Config(

@@ -1,9 +1,9 @@
-"""The receivers as the demo has them: processes that it starts, tells things, reads the ledgers of, and ends."""
+"""The receivers as whoever runs them has them: processes that are started, told things, read and ended."""
 
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,23 +12,24 @@ from app.demo.ledger import Reader
 from app.local.errors import LocalServiceError
 
 GOODBYE_SECONDS = 10.0
+PROGRAM = (sys.executable, "-P", "-m", "app.demo.receiver")
 
 
 class ReceiverProcess:
     """One of them, listening; `ledger` reads what it has written."""
 
-    def __init__(self, name: str, home: Path) -> None:
+    def __init__(self, name: str, home: Path, program: Sequence[str] = PROGRAM) -> None:
         self.name = name
         self._path = home / f"{name}.sqlite"
         self._log = home / "logs" / f"{name}.log"
         self._log.parent.mkdir(exist_ok=True)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "app.demo.receiver", self._path],
+                [*program, self._path],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                start_new_session=True,  # a terminal's Ctrl-C is for the demo, which then ends them in order
+                start_new_session=True,  # a terminal's Ctrl-C is for whoever started it, who then ends it in order
             )
 
     def wait_until_listening(self) -> None:
@@ -41,7 +42,7 @@ class ReceiverProcess:
         self.ledger = Reader(self._path)
 
     def tell(self, **what: Any) -> None:
-        """Change how it behaves (see app.demo.receiver)."""
+        """Change how it behaves (see its program)."""
         assert self._process.stdin
         self._process.stdin.write(json.dumps(what).encode() + b"\n")
         self._process.stdin.flush()
@@ -61,12 +62,14 @@ class ReceiverProcess:
 
 
 @contextmanager
-def receivers(names: Mapping[str, object], home: Path) -> Iterator[dict[str, ReceiverProcess]]:
+def receivers(
+    names: Iterable[str], home: Path, program: Sequence[str] = PROGRAM
+) -> Iterator[dict[str, ReceiverProcess]]:
     """Started side by side; all are listening inside the block, none runs after it."""
     with ExitStack() as stack:
         running = {}
         for name in names:
-            running[name] = ReceiverProcess(name, home)
+            running[name] = ReceiverProcess(name, home, program)
             stack.callback(running[name].stop)
         for receiver in running.values():
             receiver.wait_until_listening()

@@ -1,11 +1,11 @@
-"""The whole service for the demo, as its users start it: `duehook up` in a home of its own."""
+"""A whole service as its users start it, `duehook up` in a home of its own: for the demo and for `duehook eval`."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -30,18 +30,18 @@ PATIENCE = (40.0, 10.0)  # seconds for a drain, then for a hurried one
 
 
 class Service:
-    """A running `duehook up`."""
+    """A running `duehook up` with these settings and no others."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, settings: Mapping[str, str]) -> None:
         self.home = home
         self._log = home / "up.log"
-        # A killed demo takes it along.
+        # Whoever started it takes it along when killed.
         leashed = [sys.executable, "-I", "-S", leash.__file__, str(os.getpid()), str(int(signal.SIGTERM))]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*leashed, sys.executable, "-P", "-m", "app.cli.main", "up"],
                 cwd=home,  # where no .env of somebody else's is
-                env=_environment(home),
+                env=_environment(home, settings),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -82,9 +82,9 @@ class Service:
 
 
 @contextmanager
-def running_service(home: Path) -> Iterator[Service]:
+def running_service(home: Path, settings: Mapping[str, str] = SETTINGS) -> Iterator[Service]:
     """Ready inside the block, stopped after it."""
-    service = Service(home)
+    service = Service(home, settings)
     try:
         service.wait_until_ready()
         yield service
@@ -92,7 +92,7 @@ def running_service(home: Path) -> Iterator[Service]:
         service.stop()
 
 
-def _environment(home: Path) -> dict[str, str]:
-    """Nothing of the user's own service: the demo empties its Redis, and must never empty his."""
+def _environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
+    """Nothing of the user's own service: this one's Redis is emptied, and his must never be."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "PG"))}
-    return {**ours, **SETTINGS, "DUEHOOK_HOME": str(home)}
+    return {**ours, **settings, "DUEHOOK_HOME": str(home)}

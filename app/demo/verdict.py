@@ -15,13 +15,15 @@ from app.demo.plan import SUBSCRIPTIONS, Plan
 from app.demo.report import ReceiverReport, ReservationReport, lag_of
 from app.domain.identity import patterns_of
 
+TENANT = "default"  # whose keys `duehook up` hands out
+
 _RESERVATIONS = """
     SELECT r.id, r.status, r.version, extract(epoch FROM r.updated_at - r.expires_at)::float8 AS lag,
            ARRAY(SELECT e.type FROM duehook.events e
                   WHERE e.tenant = r.tenant AND e.origin = 'service' AND e.key = ANY (
                     ARRAY['reservation.confirmed:' || r.id || ':v2', 'reservation.expired:' || r.id || ':v2',
                           'reservation.expired:' || r.id || ':v3'])) AS transitions
-      FROM duehook.reservations r"""
+      FROM duehook.reservations r WHERE r.tenant = %s"""
 _DELIVERY_LAGS = """
     SELECT extract(epoch FROM d.delivered_at - e.created_at)::float8 AS lag
       FROM duehook.deliveries d JOIN duehook.events e ON e.seq = d.event WHERE d.status = 'delivered'"""
@@ -54,10 +56,15 @@ def read_facts(database_url: str) -> Facts:
     with psycopg.connect(database_url, row_factory=dict_row) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         return Facts(
-            connection.execute(_RESERVATIONS).fetchall(),
+            read_reservations(connection, TENANT),
             [row["lag"] for row in connection.execute(_DELIVERY_LAGS)],
             connection.execute(_OUTCOMES).fetchall(),
         )
+
+
+def read_reservations(connection: psycopg.Connection[dict[str, Any]], tenant: str) -> list[dict[str, Any]]:
+    """How each of a tenant's reservations ended, and which events tell of it."""
+    return connection.execute(_RESERVATIONS, [tenant]).fetchall()
 
 
 def judge_reservations(
@@ -72,18 +79,20 @@ def judge_reservations(
         expired=statuses["expired"],
         confirms_accepted=len(confirmed),
         confirms_too_late=len(late),
-        confirmed_yet_expired=sum(_confirmed_yet_expired(row, confirmed) for row in facts.reservations),
-        not_expired_once=sum(_not_expired_once(row) for row in facts.reservations),
+        confirmed_yet_expired=sum(confirmed_yet_expired(row, confirmed) for row in facts.reservations),
+        not_expired_once=sum(not_expired_once(row) for row in facts.reservations),
         expiry_lag=lag_of([row["lag"] for row in facts.reservations if row["status"] == "expired"]),
     )
 
 
-def _confirmed_yet_expired(row: Mapping[str, Any], confirmed: Collection[str]) -> bool:
+def confirmed_yet_expired(row: Mapping[str, Any], confirmed: Collection[str]) -> bool:
+    """Whether one was confirmed, to its client or in the ledger, and has expired all the same."""
     was_confirmed = row["id"] in confirmed or "reservation.confirmed" in row["transitions"]
     return was_confirmed and (row["status"] == "expired" or "reservation.expired" in row["transitions"])
 
 
-def _not_expired_once(row: Mapping[str, Any]) -> bool:
+def not_expired_once(row: Mapping[str, Any]) -> bool:
+    """Whether one that is not confirmed has not expired, or has not exactly one event that says so."""
     expired_once = row["status"] == "expired" and row["transitions"] == ["reservation.expired"]
     return row["status"] != "confirmed" and not expired_once
 

@@ -224,7 +224,8 @@ class Ending:
 # The token alone decides. Locked in order first, because a cancel or a deletion locks many of them too; what somebody
 # holds is passed over, so that one open transaction does not hold up the outcomes of two hundred others until their
 # leases end. A cancel that was asked for while it was in the air, and the age, are decided from the row as the lock
-# found it: the snapshot may be older than a cancel that has just been committed.
+# found it: the snapshot may be older than a cancel that has just been committed. One delivery may be told of by several
+# tokens, an older claim's outcome beside the newer one's: the attempt is that of the token that ended it.
 _RECORD = text("""/* deliveries.record */
     WITH told AS MATERIALIZED (
         SELECT * FROM unnest(
@@ -261,7 +262,7 @@ _RECORD = text("""/* deliveries.record */
                                       error, excerpt, location, retry_after)
         SELECT e.id, e.attempt, t.outcome, t.status_code, t.started_at, t.ended_at, t.address,
                string_to_array(t.key_ids, ' '), t.error, t.excerpt, t.location, t.retry_after
-          FROM ended e JOIN told t USING (id))
+          FROM ended e JOIN judged j USING (id) JOIN told t ON t.id = j.id AND t.token = j.token)
     SELECT id, status FROM ended""")
 
 _STILL = text("""/* deliveries.still_leased */
@@ -276,8 +277,9 @@ def record(connection: Connection, endings: Sequence[Ending], *, max_age: timede
     One that is `leased` still is locked by somebody's open transaction: nothing is written, record it again. A
     delivery that is missing from the answer has been re-claimed, or was recorded before by the same token (a
     COMMIT whose answer was lost): somebody newer owns it, and nothing is written. A lapsed lease that nobody
-    re-claimed still records.
+    re-claimed still records. Of one token told twice the first counts.
     """
+    endings = list({(ending.delivery, ending.token): ending for ending in reversed(endings)}.values())
     parameters = {
         "ids": [ending.delivery for ending in endings],
         "tokens": [ending.token for ending in endings],
@@ -297,8 +299,8 @@ def record(connection: Connection, endings: Sequence[Ending], *, max_age: timede
         "max_age": max_age,
     }
     states = {row.id: DeliveryStatus(row.status) for row in connection.execute(_RECORD, parameters)}
-    if missing := {ending.delivery: ending.token for ending in endings if ending.delivery not in states}:
-        parameters = {"ids": list(missing), "tokens": list(missing.values())}
+    if missing := [ending for ending in endings if ending.delivery not in states]:
+        parameters = {"ids": [each.delivery for each in missing], "tokens": [each.token for each in missing]}
         states |= dict.fromkeys(connection.execute(_STILL, parameters).scalars(), DeliveryStatus.LEASED)
     return states
 

@@ -7,6 +7,8 @@ from psycopg import errors, sql
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
+from app.ledger.logins import ROLES
+
 PRODUCER = "duehook_producer"
 
 
@@ -30,10 +32,14 @@ class SqlGrant:
 
 
 _LOCK = text("/* grants.lock */ LOCK TABLE duehook.sql_grants IN SHARE ROW EXCLUSIVE MODE")
-# Whoever has the rights of the tables' owner, as superusers do, is exempt from their policies. Names are compared as
-# text: as a name, one of more than 63 bytes would be cut, and then be another's.
+# Whoever has the rights of the tables' owner, as superusers do, is exempt from their policies; whoever has those of the
+# service's own programs has policies that let all tenants through. Names are compared as text: as a name, one of more
+# than 63 bytes would be cut, and then be another's.
 _ROLE = text(f"""/* grants.role */
-    SELECT r.rolname AS name, r.rolbypassrls OR pg_has_role(r.oid, t.relowner, 'usage') AS unbound,
+    SELECT r.rolname AS name,
+           r.rolbypassrls OR pg_has_role(r.oid, t.relowner, 'usage') OR EXISTS (
+               SELECT FROM pg_roles s
+                WHERE s.rolname = ANY (CAST(:programs AS text[])) AND pg_has_role(r.oid, s.oid, 'usage')) AS unbound,
            pg_has_role(r.oid, '{PRODUCER}', 'usage') AS producer
       FROM pg_roles r, pg_class t WHERE r.rolname = CAST(:name AS text) AND t.oid = 'duehook.events'::regclass""")
 _VERSION = text("/* grants.server_version */ SELECT current_setting('server_version_num')::int")
@@ -54,7 +60,7 @@ def lock(connection: Connection) -> None:
 
 def role(connection: Connection, name: str) -> Role | None:
     """The role of this name; None when the cluster has none."""
-    found = connection.execute(_ROLE, {"name": name}).one_or_none()
+    found = connection.execute(_ROLE, {"name": name, "programs": list(ROLES.values())}).one_or_none()
     return None if found is None else Role(**found._mapping)
 
 

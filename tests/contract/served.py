@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import uvicorn
+from sqlalchemy import Engine
 
 from app.api.app import CONNECTIONS
 from app.api.server import configure
@@ -17,6 +18,7 @@ from app.domain.states import KeyScope
 from app.runtime import Runtime, open_runtime
 from app.settings import load
 from tests.contract.documented import check
+from tests.logins import as_program
 
 SECRETS_KEY = "a key for tests of at least thirty-two characters"
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # httpx would read every certificate of the machine for each client
@@ -24,11 +26,12 @@ NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # httpx would read every certi
 
 @dataclass
 class Api:
-    """A running API, and keys of two tenants and of all."""
+    """A running API and keys for it; `runtime` is the owner's, for what no API may do, `engine` the API's own."""
 
     url: str
     runtime: Runtime
     port: int
+    engine: Engine
     database_url: str
 
     def key(self, tenant: str = "acme", scope: KeyScope = KeyScope.OPERATOR) -> str:
@@ -48,8 +51,10 @@ class Api:
 def served(database_url: str, **settings: Any) -> Iterator[Api]:
     """The API of this database on a port of its own."""
     given = {"database_url": database_url, "secrets_key": SECRETS_KEY, "allowed_networks": "127.0.0.0/8", **settings}
-    runtime = open_runtime(load(**given), application_name="test-api", pool_size=CONNECTIONS)
-    server = uvicorn.Server(configure(runtime, "127.0.0.1", 0))
+    runtime = open_runtime(load(**given), application_name="test", pool_size=CONNECTIONS)
+    given["database_url"] = as_program(database_url, "api")
+    its_own = open_runtime(load(**given), application_name="test-api", pool_size=CONNECTIONS)
+    server = uvicorn.Server(configure(its_own, "127.0.0.1", 0))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
@@ -57,10 +62,11 @@ def served(database_url: str, **settings: Any) -> Iterator[Api]:
             thread.join(0.002)
             assert thread.is_alive(), "the server did not start"
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield Api(f"http://127.0.0.1:{port}", runtime, port, database_url)
+        yield Api(f"http://127.0.0.1:{port}", runtime, port, its_own.engine, database_url)
     finally:
         server.should_exit = True
         thread.join(10)
+        its_own.close()
         runtime.close()
 
 

@@ -302,9 +302,9 @@ def statements(api: Api) -> Iterator[list[str]]:
     def listen(_c: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
         sent.append(statement.partition("*/")[0].removeprefix("/*").strip())
 
-    event.listen(api.runtime.engine, "before_cursor_execute", listen)
+    event.listen(api.engine, "before_cursor_execute", listen)
     yield sent
-    event.remove(api.runtime.engine, "before_cursor_execute", listen)
+    event.remove(api.engine, "before_cursor_execute", listen)
 
 
 def test_a_key_costs_one_statement_before_and_one_after_and_no_key_none(

@@ -130,9 +130,9 @@ def test_a_lock_that_somebody_keeps_is_503_and_nothing_is_changed(api: Api, acme
         connection.execute(
             text("SELECT FROM duehook.reservations WHERE tenant = :tenant FOR UPDATE"), {"tenant": tenant}
         )
-        event.listen(api.runtime.engine, "begin", hurry)
+        event.listen(api.engine, "begin", hurry)
         answer = acme.post("/v1/reservations/rsv_1/confirm")
-    event.remove(api.runtime.engine, "begin", hurry)
+    event.remove(api.engine, "begin", hurry)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
     assert acme.post("/v1/reservations/rsv_1/confirm").status_code == 200
 

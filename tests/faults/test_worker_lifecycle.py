@@ -13,6 +13,7 @@ from sqlalchemy import Engine, text
 
 from app.local.postgres import Postgres
 from app.local.services import LocalServices
+from tests.conftest import Connect
 from tests.faults.test_crash_table import all_delivered, stalled
 from tests.ledgers import TENANT, rows, some_events
 from tests.processes import Process, Service
@@ -237,3 +238,23 @@ def memory(process: Process) -> float:
 
 def used(client: "redis.Redis") -> float:
     return round(int(client.info("memory")["used_memory"]) / 1024**2, 2)
+
+
+def test_a_message_is_acknowledged_only_after_its_ids_were_acted_on(
+    engine: Engine, running: Service, broker_url: str, connect: Connect
+) -> None:
+    """Acting on them is stopped by a lock; as long as it lasts the broker has the message still."""
+    running.worker("expiry").wait_ready()
+    hold(engine, 1, 0)
+    holder, watcher = connect(), connect(autocommit=True)
+    holder.execute("LOCK TABLE duehook.reservations IN SHARE ROW EXCLUSIVE MODE")
+    running.relay()
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%reservations.expire%'"
+    )
+    with redis.Redis.from_url(broker_url) as client:
+        wait_until(lambda: watcher.execute(waiting).fetchone() == (1,), what="the worker acts on it")
+        assert (client.llen("duehook:expiry"), client.hlen("duehook:unacked")) == (0, 1)
+        holder.rollback()
+        wait_until(lambda: rows(engine, "SELECT status FROM duehook.reservations") == ["expired"])
+        wait_until(lambda: client.hlen("duehook:unacked") == 0, what="it is acknowledged")

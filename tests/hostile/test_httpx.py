@@ -1,5 +1,6 @@
 """The same sender under httpx: what it refuses, what it never does, and how the cases become exceptions."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
@@ -88,7 +89,8 @@ def test_what_the_receiver_cannot_have_is_a_connect_error(through_httpx: Through
 def test_what_the_receiver_may_have_is_a_read_error_at_the_deadline(through_httpx: Through) -> None:
     async def use(client: httpx.AsyncClient, url: str) -> None:
         with pytest.raises(httpx.ReadError) as caught:
-            await client.get(url, timeout=SHORT)
+            async with asyncio.timeout(SHORT + 10):  # whoever has no deadline is not waited for
+                await client.get(url, timeout=SHORT)
         assert "deadline" in str(caught.value)
 
     through_httpx([read_request(), hang()], use)

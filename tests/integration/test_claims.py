@@ -18,6 +18,7 @@ from app.core import endpoints, events
 from app.core.deliveries import Room
 from app.domain.states import DeadReason, DeliveryStatus, Outcome
 from app.domain.wakeups import Answer
+from app.ledger import by_hand
 from app.ledger.database import SESSION, connect_engine
 from app.ledger.deliveries import Cancelled, Claim, Ending, cancel_of_event
 from tests.clock import Clock
@@ -157,6 +158,57 @@ def test_what_is_given_back_is_due_again_with_no_attempt_recorded(engine: Engine
     assert core.give_back(engine, claims) == [], "a repeat finds nothing"
     assert answers(engine, delivery) == {delivery: Answer.EARLY}
     assert rows(engine, "SELECT count(*) FROM duehook.attempts") == [0]
+
+
+def test_what_is_given_back_keeps_its_step(engine: Engine, clock: Clock) -> None:
+    delivery = a_delivery(engine)
+    (claim,) = claimed(engine, delivery)
+    record(engine, ending(claim, Outcome.FAILED))
+    core.give_back(engine, claimed(engine, delivery))
+    now = row(engine, "deliveries", "id", delivery)
+    assert (now["step"], now["attempt"], now["abandoned"]) == (1, 2, 0)
+
+
+def test_a_retry_of_what_waits_keeps_its_step_round_and_age(engine: Engine, clock: Clock) -> None:
+    delivery = a_delivery(engine)
+    (claim,) = claimed(engine, delivery)
+    record(engine, ending(claim, Outcome.FAILED, after=timedelta(minutes=5)))
+    began = clock.now
+    clock.advance(seconds=10)
+    with engine.begin() as connection:
+        assert by_hand.reopen(connection, TENANT, [delivery]) == {delivery: by_hand.Reopening.OPEN}
+    now = row(engine, "deliveries", "id", delivery)
+    assert (now["step"], now["round"], now["attempt"]) == (1, 1, 1)
+    assert (now["age_from"], now["next_attempt_at"]) == (began, clock.now)
+
+
+def test_a_retry_of_what_has_ended_begins_a_round_with_its_schedule_and_age_anew(engine: Engine, clock: Clock) -> None:
+    delivery = a_delivery(engine)
+    (claim,) = claimed(engine, delivery)
+    record(engine, buried(claim, DeadReason.REFUSED))
+    clock.advance(days=20)
+    with engine.begin() as connection:
+        assert by_hand.reopen(connection, TENANT, [delivery]) == {delivery: by_hand.Reopening.OPEN}
+    now = row(engine, "deliveries", "id", delivery)
+    assert (now["step"], now["round"], now["attempt"], now["age_from"]) == (0, 2, 1, clock.now)
+
+
+def test_nobody_retries_or_cancels_the_delivery_of_another_tenant(engine: Engine, clock: Clock) -> None:
+    delivery = a_delivery(engine)
+    before = row(engine, "deliveries", "id", delivery)
+    clock.advance(seconds=1)
+    with engine.begin() as connection:
+        assert by_hand.reopen(connection, "other", [delivery]) == {}
+        assert by_hand.cancel(connection, "other", [delivery]) == {}
+    assert row(engine, "deliveries", "id", delivery) == before
+
+
+def test_a_lapsed_lease_that_nobody_re_claimed_records_its_outcome(engine: Engine, clock: Clock) -> None:
+    delivery = a_delivery(engine)
+    (claim,) = claimed(engine, delivery)
+    clock.advance(seconds=TERMS.lease.total_seconds() + 1)
+    assert record(engine, ending(claim)) == {delivery: DeliveryStatus.DELIVERED}
+    assert rows(engine, "SELECT outcome FROM duehook.attempts") == ["delivered"]
 
 
 def test_a_dead_delivery_is_a_dead_letter_with_its_reason(engine: Engine, clock: Clock) -> None:
@@ -490,6 +542,49 @@ def test_an_outcome_whose_row_somebody_holds_holds_up_no_other(engine: Engine, c
     assert [told[claim.delivery] for claim in claims] == ["delivered", "leased", "delivered"]
     holder.rollback()
     assert record(engine, *map(ending, claims)) == {claims[1].delivery: DeliveryStatus.DELIVERED}
+
+
+def test_an_older_claim_s_outcome_beside_the_newer_one_s_leaves_one_attempt(engine: Engine, clock: Clock) -> None:
+    """One worker may have both: its own claim lapsed, and it claimed anew while the first send was stuck."""
+    (older,) = claimed(engine, a_delivery(engine))
+    clock.advance(seconds=45)
+    (newer,) = claimed(engine, older.delivery)
+    both = [ending(older, Outcome.FAILED, status_code=500), ending(newer, status_code=204)]
+    assert record(engine, *both) == {newer.delivery: DeliveryStatus.DELIVERED}
+    attempts = "SELECT number || ' ' || outcome FROM duehook.attempts ORDER BY number"
+    assert rows(engine, attempts) == ["1 abandoned", "2 delivered"]
+
+
+def test_an_older_claim_s_outcome_does_not_hide_that_the_newer_one_s_row_is_held(
+    engine: Engine, clock: Clock, connect: Connect
+) -> None:
+    (older,) = claimed(engine, a_delivery(engine))
+    clock.advance(seconds=45)
+    (newer,) = claimed(engine, older.delivery)
+    holder = locked(connect, newer.delivery)
+    assert record(engine, ending(newer), ending(older)) == {newer.delivery: DeliveryStatus.LEASED}
+    holder.rollback()
+
+
+def test_one_token_told_twice_in_one_statement_is_one_attempt(engine: Engine, clock: Clock) -> None:
+    (claim,) = claimed(engine, a_delivery(engine))
+    twice = [ending(claim, Outcome.FAILED, after=timedelta(seconds=5)), ending(claim)]
+    assert record(engine, *twice) == {claim.delivery: DeliveryStatus.SCHEDULED}, "the first counts"
+    assert rows(engine, "SELECT outcome FROM duehook.attempts") == ["failed"]
+
+
+def test_outcomes_wait_for_nobody_s_lock_on_one_of_them(
+    engine: Engine, racing: Race, clock: Clock, connect: Connect
+) -> None:
+    claims = claimed(engine, *some_deliveries(engine, 3))
+    holder = locked(connect, claims[1].delivery)
+    recording = racing.actor("record", lambda e: record(e, *map(ending, claims)))
+    while recording.point != "done":
+        recording.step()
+        assert recording.point is not None, "it waits for the lock"
+    assert recording.finish()[claims[1].delivery] is DeliveryStatus.LEASED
+    holder.rollback()
+    assert record(engine, ending(claims[1])) == {claims[1].delivery: DeliveryStatus.DELIVERED}
 
 
 def test_an_outcome_whose_wake_up_somebody_holds_is_kept_whole_and_for_later(

@@ -457,3 +457,48 @@ def test_what_waits_for_a_receiver_that_hangs_is_parked_behind_one_row(
     due = "SELECT kind FROM duehook.outbox WHERE look_at <= now() + interval '50 s'"
     assert Counter(rows(engine, due)) == {"delivery": 2, "endpoint": 1}, "two leases and one look"
     hold.set()
+
+
+def test_no_transaction_is_open_while_a_receiver_takes_its_time(
+    engine: Engine, dispatcher: Dispatcher, receiver: Receiver, connect: Connect
+) -> None:
+    watcher = connect(autocommit=True)
+    counts: list[int] = []
+
+    def open_ones() -> int:
+        found = watcher.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND xact_start IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        ).fetchone()
+        assert found is not None
+        return int(found[0])
+
+    def answer(_: object) -> Reply:
+        """A moment later, for whatever else has begun one: nobody holds one for as long as the request takes."""
+        until = time.monotonic() + 3
+        while open_ones() and time.monotonic() < until:
+            time.sleep(0.01)
+        counts.append(open_ones())
+        return Reply()
+
+    receiver.answer = answer
+    receiver.register(engine)
+    dispatcher.deliver(ids_of(engine, some_events(engine)))
+    wait_until(lambda: states(engine) == ["delivered"])
+    assert counts == [0]
+
+
+def test_a_receiver_gets_the_very_bytes_of_the_event_on_every_attempt(
+    engine: Engine, dispatcher: Dispatcher, receiver: Receiver
+) -> None:
+    spelled = ' { "b" : 1.0, "a":1e2, "a":"\\u00e9" } '
+    receiver.answer = lambda request: Reply(500 if request.attempt == 1 else 200)
+    receiver.register(engine, retry_schedule=[0.01])
+    ids = ids_of(engine, some_events(engine, data=spelled))
+    dispatcher.deliver(ids)
+    wait_until(lambda: rows(engine, "SELECT step FROM duehook.deliveries") == [1])
+    wait_until(lambda: dispatcher.deliver(ids) and states(engine) == ["delivered"])
+    first, second = receiver.received
+    assert first.body == second.body
+    assert first.body.endswith(b'"data":' + spelled.encode() + b"}")
+    assert first.event_id == second.event_id

@@ -247,6 +247,21 @@ def test_nothing_of_it_can_be_sent_again(engine: Engine, clock: Clock) -> None:
     assert len(deliveries_of(engine, event)) == 1
 
 
+def test_the_database_itself_opens_nothing_of_it_again(engine: Engine, connect: Connect, clock: Clock) -> None:
+    """Whoever writes it past our statements: a repair by hand, or an older version of this program."""
+    an_endpoint(engine)
+    (delivery,) = dead(engine, 1, data=DATA)
+    work(engine, clock, erase(engine, row(engine, "deliveries", "id", delivery)["event"]))
+    db = connect(autocommit=True)
+    with refused(db, "DH001", "can't be re-opened: its event was erased"):
+        db.execute(
+            """UPDATE duehook.deliveries SET status = 'scheduled', round = round + 1, step = 0, reason = NULL
+                WHERE id = %s""",
+            [delivery],
+        )
+    assert row(engine, "deliveries", "id", delivery)["status"] == "dead"
+
+
 def an_endpoint_of(connection: Connection) -> int:
     return endpoints.insert(connection, TENANT, url="http://127.0.0.1:9/", event_types=["order.*"]).seq
 

@@ -481,6 +481,13 @@ def test_the_database_itself_keeps_jobs_legal(engine: Engine, clock: Clock, db: 
             db.execute(f"UPDATE duehook.jobs SET {change}".encode())
 
 
+def test_a_new_job_has_a_row_that_says_now(engine: Engine, clock: Clock) -> None:
+    seq = redrive(engine)
+    wakeup = row(engine, "outbox", "ref", seq)
+    assert (wakeup["kind"], wakeup["tenant"], wakeup["due_at"]) == ("job", TENANT, clock.now)
+    assert wakeup["look_at"] == clock.now
+
+
 def test_a_job_that_is_deleted_leaves_no_row(engine: Engine, clock: Clock, db: psycopg.Connection[Any]) -> None:
     redrive(engine)
     db.execute("DELETE FROM duehook.jobs")

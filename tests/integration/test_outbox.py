@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import IntegrityError
 
 from app.core import deliveries as core
 from app.domain.states import Outcome
@@ -12,6 +13,7 @@ from app.domain.wakeups import Kind
 from app.ledger import outbox
 from app.ledger.outbox import Room
 from tests.clock import Clock
+from tests.conftest import Connect
 from tests.ledgers import TERMS, a_delivery, an_endpoint, claimed, ending, rows, some_events
 
 ROOMS = dict.fromkeys(Kind, Room(100))
@@ -104,3 +106,25 @@ def test_a_look_is_only_ever_set_sooner(engine: Engine, clock: Clock) -> None:
     with engine.begin() as connection:
         assert outbox.look_sooner(connection, [delivery], timedelta(hours=1)) == [delivery]
     assert looks(engine) == end_of_lease
+
+
+def test_a_row_of_a_kind_that_nobody_looks_at_is_refused(engine: Engine, clock: Clock) -> None:
+    with pytest.raises(IntegrityError, match="outbox_kind_check"), engine.begin() as connection:
+        connection.execute(
+            text("""INSERT INTO duehook.outbox (ref, kind, tenant, due_at, look_at)
+                    VALUES (1, 'endpoints', 'acme', duehook.now(), duehook.now())""")
+        )
+
+
+def test_a_take_passes_over_what_somebody_holds(engine: Engine, clock: Clock, connect: Connect) -> None:
+    an_endpoint(engine)
+    some_events(engine, 3)
+    holder = connect()
+    held = holder.execute("SELECT ref FROM duehook.outbox ORDER BY ref LIMIT 1 FOR UPDATE").fetchone()
+    assert held is not None
+    with engine.begin() as connection:
+        connection.execute(text("SET LOCAL lock_timeout = '500ms'"))
+        taken = outbox.take(connection, uuid4(), ROOMS)
+    assert len(taken) == 2 and held[0] not in {each.ref for each in taken}
+    holder.rollback()
+    assert [each.ref for each in take(engine)] == [held[0]]

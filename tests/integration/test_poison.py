@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from psycopg.errors import UniqueViolation
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
 
 from app import broker
 from app import settings as settings_of
@@ -15,6 +17,8 @@ from app.core import events
 from app.core.poison import FailedError, Keeper, Poison, PoisonReason, raised_by
 from app.domain.wakeups import Kind, Lane
 from app.ledger.database import connect_engine
+from app.local.postgres import Postgres
+from tests.conftest import Connect
 from tests.ledgers import row, rows
 from tests.waiting import wait_until
 from workers import tasks
@@ -83,6 +87,26 @@ def test_what_is_raised_is_recorded_with_the_ids_and_goes_on_without_its_words(e
     assert json.loads(kept) == {"task": DELIVER, "args": [[7, 8], [1, 2]]}
     assert rows(engine, "SELECT error FROM duehook.poison_messages") == ["ZeroDivisionError"]
     assert "by zero" not in "".join(traceback.format_exception(failed.value))
+
+
+def test_an_error_of_the_database_holds_none_of_the_row(engine: Engine) -> None:
+    """What PostgreSQL says itself may quote a row; what SQLAlchemy adds must not."""
+    with pytest.raises(DBAPIError) as caught, engine.begin() as connection:
+        connection.execute(text("SELECT CAST(:data AS text), 1 / 0"), {"data": "payload"})
+    assert "payload" not in str(caught.value) + repr(caught.value)
+
+
+def test_the_log_of_the_database_holds_neither_a_refused_statement_nor_its_row(
+    engine: Engine, connect: Connect, postgres: Postgres
+) -> None:
+    db = connect(autocommit=True)
+    statement = "INSERT INTO duehook.events (tenant, type, key, data) VALUES ('acme', 'a', 'a-hidden-key', '\"words\"')"
+    db.execute(statement)
+    with pytest.raises(UniqueViolation, match="a-hidden-key"):
+        db.execute(statement)
+    wait_until(lambda: "events_key" in postgres.log.read_text(), what="the refusal is logged")
+    said = postgres.log.read_text()
+    assert "a-hidden-key" not in said and "words" not in said
 
 
 def test_a_statement_that_the_database_refuses_is_recorded(engine: Engine) -> None:

@@ -25,6 +25,7 @@ def enveloped(body: bytes) -> bytes:
         b'{"password": "hunter2"}',
         b'{"client_secret": ["hunter2", {"a": "hunter2"}]}',
         rb'{"p\u0061ssword": "hunter2"}',
+        b'{"token-%b": "hunter2"}' % (b"of-somebody-" * 5),
         rb'{"\ud800": 1, "p\u0061ssword": "hunter2"}',
         b'{"a": {"X-Api-Key": "hunter2"}, "signature": "hunter2"}',
         b'[["Authorization", "hunter2"]]',

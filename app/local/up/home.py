@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from app.ledger.logins import ROLES, make_logins, url_of
 from app.local import connection
 from app.local.access import kept_password
 from app.local.services import LocalServices
@@ -50,3 +51,15 @@ def complete(settings: Settings, services: LocalServices) -> Settings:
     if settings.flower_login is None:
         supplied["flower_login"] = SecretStr(f"{FLOWER_USER}:{kept_password(home / 'flower.password')}")
     return settings.model_copy(update=supplied)
+
+
+def logins(services: LocalServices) -> dict[str, str]:
+    """The URL by which each program reaches the ledger, made new in a server of our own.
+
+    None in a server that was given: who may do what there, its owner says.
+    """
+    if services.postgres is None:
+        return {}
+    passwords = {program: kept_password(services.home / f"{ROLES[program]}.password") for program in ROLES}
+    make_logins(services.database_url, passwords)
+    return {program: url_of(services.database_url, program, password) for program, password in passwords.items()}

@@ -24,24 +24,25 @@ def command_of(program: str, *arguments: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One kind of process: what it runs, how many of it, and the seconds it may take to drain."""
+    """One kind of process: what it runs, the seconds it may take to drain, how many of it, its login of the ledger."""
 
     name: str
     command: list[str]
     patience: float = 10.0
     count: int = 1
+    login: str | None = None
 
 
 def roles(deadline_seconds: float) -> list[Role]:
     """All of them. A worker drains for as long as a request that it has just sent may take, and ten seconds more."""
     grace = deadline_seconds + 10
     return [
-        Role("api", command_of("api"), patience=25),  # it cuts what takes 20 s itself
-        Role("relay", command_of("relay")),
-        Role("worker-expiry", command_of("worker", "expiry"), grace),
-        Role("worker-delivery", command_of("worker", "delivery"), grace, count=cores()),
-        Role("worker-upkeep", command_of("worker", "upkeep"), grace),
-        Role("scan", command_of("scan"), grace),
+        Role("api", command_of("api"), patience=25, login="api"),  # it cuts what takes 20 s itself
+        Role("relay", command_of("relay"), login="relay"),
+        Role("worker-expiry", command_of("worker", "expiry"), grace, login="worker"),
+        Role("worker-delivery", command_of("worker", "delivery"), grace, count=cores(), login="worker"),
+        Role("worker-upkeep", command_of("worker", "upkeep"), grace, login="worker"),
+        Role("scan", command_of("scan"), grace, login="worker"),
         Role("beat", command_of("beat")),
         Role("flower", command_of("flower")),
     ]

@@ -24,7 +24,7 @@ def up(settings: Settings, *, say: Callable[[str], None], tell: Callable[[Connec
         whole = home.complete(settings, servers)
         chosen = ports.choose(whole, say)
         migrate(servers.database_url)
-        Service(whole, servers, chosen, keys.kept(whole), say).run(tell)
+        Service(whole, servers, chosen, keys.kept(whole), home.logins(servers), say).run(tell)
 
 
 def _servers(settings: Settings) -> LocalServices:

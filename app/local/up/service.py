@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from app.local import connection
 from app.local.connection import Connection
@@ -14,6 +14,7 @@ from app.local.up.drain import drain
 from app.local.up.keys import Keys
 from app.local.up.ports import Ports
 from app.local.up.readiness import wait_until_ready
+from app.local.up.roles import Role
 from app.local.up.servers import Embedded
 from app.local.up.stop import Stop
 from app.local.up.supervisor import Supervisor
@@ -21,13 +22,24 @@ from app.settings import Settings
 
 LOOK_SECONDS = 0.1
 LOGS_SECONDS = 60.0
+_DATABASE_URL = "DUEHOOK_DATABASE_URL"
+_LEDGER = (_DATABASE_URL, "DUEHOOK_SECRETS_KEY")
 
 
 class Service:
-    """Runs once; `settings` are complete, `servers` are running, `chosen` ports are free."""
+    """Runs once; `settings` are complete, `servers` are running, `chosen` ports are free.
+
+    `logins` are the URLs by which programs reach the ledger in place of its owner's, as far as they have their own.
+    """
 
     def __init__(
-        self, settings: Settings, servers: LocalServices, chosen: Ports, handed_out: Keys, say: Callable[[str], None]
+        self,
+        settings: Settings,
+        servers: LocalServices,
+        chosen: Ports,
+        handed_out: Keys,
+        logins: Mapping[str, str],
+        say: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._keys = handed_out
@@ -39,7 +51,7 @@ class Service:
         self._servers = [Embedded(server) for server in (servers.postgres, servers.valkey) if server]
         environment = _environment(settings, chosen)
         self._children = [
-            Child(role, place, home=settings.home, environment=environment)
+            Child(role, place, home=settings.home, environment=_of_role(role, environment, logins))
             for role in roles.roles(settings.deadline_seconds)
             for place in range(role.count)
         ]
@@ -93,6 +105,13 @@ class Service:
         )
         connection.write(settings.home, written)
         return written
+
+
+def _of_role(role: Role, environment: Mapping[str, str], logins: Mapping[str, str]) -> dict[str, str]:
+    """With the way into the ledger that the role needs; who needs none gets no key to what is sealed there either."""
+    if role.login is None:
+        return {name: each for name, each in environment.items() if name not in _LEDGER}
+    return {**environment, _DATABASE_URL: logins.get(role.login, environment[_DATABASE_URL])}
 
 
 def _environment(settings: Settings, chosen: Ports) -> dict[str, str]:

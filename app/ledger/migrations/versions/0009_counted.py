@@ -3,7 +3,7 @@
 from app.ledger.migrations import run
 
 revision = "0009"
-down_revision = "0007"
+down_revision = "0008"
 
 
 def upgrade() -> None:

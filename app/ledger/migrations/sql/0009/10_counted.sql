@@ -37,3 +37,10 @@ END $$;
 CREATE TRIGGER keep_counted AFTER DELETE ON duehook.processes REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION duehook.keep_counted();
 REVOKE ALL ON FUNCTION duehook.keep_counted FROM PUBLIC;
+
+-- Every process tells, the API too from now on; it alone reads.
+GRANT DELETE, INSERT (id, role, host, pid, version, clock_offset, unready), UPDATE (seen_at, clock_offset, unready)
+    ON duehook.processes TO duehook_api;
+GRANT INSERT (counted, gauges), UPDATE (counted, gauges) ON duehook.processes
+    TO duehook_api, duehook_relay, duehook_worker;
+GRANT SELECT ON duehook.counted TO duehook_api;

@@ -1,0 +1,272 @@
+"""The faults of a run, each a block: it is there inside, and undone after it."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from tests.chaos.fleet import Fleet, asked
+from tests.chaos.plan import Fault
+from tests.proxy import Mode
+
+FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+CLOCK = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": "+240", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1"}
+MANY = 20  # in the air
+LEASED = "SELECT count(*) FROM duehook.deliveries WHERE status = 'leased'"
+OURS = "application_name LIKE 'duehook %%' AND pid <> pg_backend_pid()"
+FULL = (
+    """CREATE OR REPLACE FUNCTION public.chaos_full() RETURNS trigger LANGUAGE plpgsql AS
+       $$ BEGIN RAISE 'no space left on device' USING ERRCODE = '53100'; END $$""",
+    *(
+        f"CREATE TRIGGER chaos_full BEFORE INSERT OR UPDATE ON duehook.{table} EXECUTE FUNCTION public.chaos_full()"
+        for table in ("reservations", "events", "deliveries", "outbox")
+    ),
+)
+Undone = AbstractContextManager[None]
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """A fault that happened, with the deliveries that were leased as it began; times are the wall clock's."""
+
+    fault: Fault
+    began_at: float
+    ended_at: float
+    leased: int
+
+
+def inflict(fleet: Fleet, fault: Fault, sleep: Callable[[float], object]) -> Happened:
+    """Let it happen for as long as it is to last; everything is as before when this returns."""
+    ((leased,),) = asked(fleet, LEASED)
+    began = time.time()
+    with FAULTS[fault.kind](fleet, fault.target):
+        sleep(fault.seconds)
+    return Happened(fault, began, time.time(), int(str(leased)))
+
+
+@contextmanager
+def killed(fleet: Fleet, name: str) -> Iterator[None]:
+    """A delivery worker dies after the effects of what it has in the air, and before any record, where it has some."""
+    with in_the_air(fleet) if name.startswith("worker-delivery") else nullcontext():
+        fleet.kill(name)
+    yield
+    fleet.restore(name)
+
+
+@contextmanager
+def in_the_air(fleet: Fleet) -> Iterator[None]:
+    """Receivers apply and don't answer, until some deliveries are leased or there is nothing to send."""
+    for each in fleet.receivers.values():
+        each.tell("stall", 60)
+    until = time.monotonic() + 2
+    while asked(fleet, LEASED)[0][0] in range(MANY) and time.monotonic() < until:
+        time.sleep(0.05)
+    yield
+    for each in fleet.receivers.values():
+        each.tell("stall", 0)
+
+
+@contextmanager
+def frozen(fleet: Fleet, name: str) -> Iterator[None]:
+    with _stopped(fleet.slots[name].pid):
+        yield
+
+
+@contextmanager
+def _stopped(pid: int | None) -> Iterator[None]:
+    with suppress(ProcessLookupError):
+        if pid:
+            os.kill(pid, signal.SIGSTOP)
+    yield
+    with suppress(ProcessLookupError):
+        if pid:
+            os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def redis_emptied(fleet: Fleet, _: str) -> Iterator[None]:
+    with _broker(fleet) as broker:
+        broker.flushall()
+    yield
+
+
+@contextmanager
+def redis_killed(fleet: Fleet, _: str) -> Iterator[None]:
+    fleet.valkey.kill()
+    yield
+    fleet.valkey.start()
+
+
+@contextmanager
+def redis_without_its_data(fleet: Fleet, _: str) -> Iterator[None]:
+    fleet.valkey.kill()
+    for file in (fleet.valkey.folder / "appendonlydir").glob("*"):
+        file.unlink()
+    yield
+    fleet.valkey.start()
+
+
+@contextmanager
+def redis_frozen(fleet: Fleet, _: str) -> Iterator[None]:
+    with _stopped(fleet.valkey.pid):
+        yield
+
+
+@contextmanager
+def redis_read_only(fleet: Fleet, _: str) -> Iterator[None]:
+    with _broker(fleet) as broker:
+        broker.execute_command("REPLICAOF", "127.0.0.1", "9")
+        yield
+        broker.execute_command("REPLICAOF", "NO", "ONE")
+
+
+@contextmanager
+def redis_out_of_memory(fleet: Fleet, _: str) -> Iterator[None]:
+    with _broker(fleet) as broker:
+        broker.config_set("maxmemory", 1)
+        yield
+        broker.config_set("maxmemory", 0)
+
+
+def _broker(fleet: Fleet) -> "redis.Redis":
+    return redis.Redis.from_url(fleet.valkey.url, socket_timeout=30, retry=Retry(NoBackoff(), 0))
+
+
+@contextmanager
+def postgres_killed(fleet: Fleet, _: str) -> Iterator[None]:
+    """The postmaster by SIGKILL; its children see that and end. `start` waits for them, then recovers."""
+    fleet.postgres.kill()
+    yield
+    fleet.postgres.start()
+
+
+@contextmanager
+def connections_cut(fleet: Fleet, _: str) -> Iterator[None]:
+    asked(fleet, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OURS}")
+    yield
+
+
+@contextmanager
+def statements_cancelled(fleet: Fleet, _: str) -> Iterator[None]:
+    """What runs is ended with 57014, as statement_timeout does; the service's sessions set that one themselves."""
+    for _again in range(40):
+        asked(fleet, f"SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE {OURS} AND state <> 'idle'")
+        time.sleep(0.02)
+    yield
+
+
+@contextmanager
+def disk_full(fleet: Fleet, _: str) -> Iterator[None]:
+    """A trigger raises 53100 for every write of the ledger's, as a full disk does."""
+    _as_owner(fleet, *FULL)
+    yield
+    _as_owner(fleet, "DROP FUNCTION public.chaos_full() CASCADE")
+
+
+@contextmanager
+def rows_locked(fleet: Fleet, _: str) -> Iterator[None]:
+    """Somebody's transaction holds rows that are open, and a snapshot."""
+    with psycopg.connect(fleet.postgres.url) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.execute("SELECT FROM duehook.reservations WHERE status = 'held' LIMIT 20 FOR UPDATE SKIP LOCKED")
+        connection.execute(
+            "SELECT FROM duehook.deliveries WHERE status IN ('scheduled', 'leased') LIMIT 20 FOR UPDATE SKIP LOCKED"
+        )
+        yield
+        connection.rollback()
+
+
+def _as_owner(fleet: Fleet, *statements: str) -> None:
+    """In one transaction, again until it is through."""
+    until = time.monotonic() + 120
+    while True:
+        try:
+            with psycopg.connect(fleet.postgres.url, options="-c lock_timeout=2s") as connection:
+                for statement in statements:
+                    connection.execute(statement.encode())
+            return
+        except psycopg.Error:
+            if time.monotonic() > until:
+                raise
+
+
+def network(mode: Mode) -> Callable[[Fleet, str], Undone]:
+    """The way to somebody, broken like this; what was open at the end is cut, as what comes back from such is."""
+
+    @contextmanager
+    def broken(fleet: Fleet, name: str) -> Iterator[None]:
+        proxy = fleet.proxy(name)
+        proxy.set(mode, delay=0.2)
+        yield
+        proxy.set(Mode.PASS)
+        if mode in (Mode.BLACK_HOLE, Mode.DEAF):
+            proxy.cut()
+
+    return broken
+
+
+@contextmanager
+def receiver_killed(fleet: Fleet, name: str) -> Iterator[None]:
+    fleet.receivers[name].kill()
+    yield
+    fleet.receivers[name].start()
+
+
+def receiver(what: str) -> Callable[[Fleet, str], Undone]:
+    """A receiver that behaves like this."""
+
+    @contextmanager
+    def behaving(fleet: Fleet, name: str) -> Iterator[None]:
+        fleet.receivers[name].tell(what, 60)
+        yield
+        fleet.receivers[name].tell(what, 0)
+
+    return behaving
+
+
+@contextmanager
+def clock_off(fleet: Fleet, _: str) -> Iterator[None]:
+    """One more worker, on a host whose clock is four minutes ahead; skipped where libfaketime is missing."""
+    if FAKETIME is None:
+        yield
+        return
+    worker = fleet.extra(CLOCK, "workers", "worker", "delivery", "expiry")
+    yield
+    worker.kill()
+
+
+FAULTS: dict[str, Callable[[Fleet, str], Undone]] = {
+    "killed": killed,
+    "frozen-shortly": frozen,
+    "frozen-past-the-lease": frozen,
+    "redis-emptied": redis_emptied,
+    "redis-killed": redis_killed,
+    "redis-restarted-without-its-data": redis_without_its_data,
+    "redis-frozen": redis_frozen,
+    "redis-read-only": redis_read_only,
+    "redis-out-of-memory": redis_out_of_memory,
+    "postgres-killed": postgres_killed,
+    "postgres-connections-cut": connections_cut,
+    "postgres-statements-cancelled": statements_cancelled,
+    "postgres-disk-full": disk_full,
+    "postgres-rows-locked": rows_locked,
+    "network-cut": network(Mode.CUT),
+    "network-refused": network(Mode.REFUSE),
+    "network-slow": network(Mode.SLOW),
+    "network-black-hole": network(Mode.BLACK_HOLE),
+    "network-half-open": network(Mode.DEAF),
+    "answer-cut": network(Mode.CUT_BEFORE_ANSWER),
+    "receiver-killed": receiver_killed,
+    "receiver-failing": receiver("fail"),
+    "receiver-throttling": receiver("throttle"),
+    "receiver-never-answering": receiver("stall"),
+    "clock-off": clock_off,
+}
