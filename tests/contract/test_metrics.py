@@ -2,9 +2,8 @@
 
 import httpx
 import pytest
-from pydantic import SecretStr
 
-from tests.contract.served import Api
+from tests.contract.served import Api, served
 
 
 @pytest.fixture
@@ -19,9 +18,9 @@ def test_it_is_open_without_a_token(stranger: httpx.Client) -> None:
     assert "\nduehook_reservation_oldest_due_age_seconds " in answer.text
 
 
-def test_its_token_closes_it(api: Api, stranger: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(api.runtime.settings.__dict__, "metrics_token", SecretStr("sesame"))
-    refused = stranger.get("/metrics")
-    assert (refused.status_code, refused.json()["type"]) == (401, "/problems/no-key")
-    assert stranger.get("/metrics", headers={"authorization": "Bearer wrong"}).status_code == 401
-    assert stranger.get("/metrics", headers={"authorization": "Bearer sesame"}).status_code == 200
+def test_its_token_closes_it(contract_url: str) -> None:
+    with served(contract_url, metrics_token="sesame") as closed, httpx.Client(base_url=closed.url) as stranger:
+        refused = stranger.get("/metrics")
+        assert (refused.status_code, refused.json()["type"]) == (401, "/problems/no-key")
+        assert stranger.get("/metrics", headers={"authorization": "Bearer wrong"}).status_code == 401
+        assert stranger.get("/metrics", headers={"authorization": "Bearer sesame"}).status_code == 200

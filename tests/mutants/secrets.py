@@ -223,7 +223,9 @@ SECRETS = (
     _mutant(
         "settings-shown",
         "Settings do not show their secrets.",
-        Edit("app/settings.py", "    metrics_token: SecretStr | None = None", "    metrics_token: str | None = None"),
+        Edit(
+            "app/settings.py", "    metrics_token: SecretStr | None = Field(", "    metrics_token: str | None = Field("
+        ),
         "SecretStr → str",
         "tests/unit/test_settings.py::test_no_secret_shows_when_settings_are_printed",
     ),

@@ -54,6 +54,7 @@ ELSEWHERE = {
 TRIGGERS_ELSEWHERE = {
     "audit_refused": "the log of who changed what",
     "endpoint_begins": "an endpoint has a pace",
+    "keep_counted": "what ended processes had counted",
     "refuse_erasing": "nothing is made for a tenant that is being erased",
 }
 

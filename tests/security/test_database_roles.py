@@ -19,9 +19,9 @@ SERVICE = "SELECT (single horizon max_event_bytes key_fingerprint scan_share bro
 TOLD = "UPDATE (horizon max_event_bytes key_fingerprint {}max_age)"
 PRESENCE = [
     "DELETE",
-    "INSERT (id role host pid version clock_offset unready)",
+    "INSERT (id role host pid version clock_offset unready counted gauges)",
     "SELECT",
-    "UPDATE (seen_at clock_offset unready)",
+    "UPDATE (seen_at clock_offset unready counted gauges)",
 ]
 OUTCOME = (
     "step round abandoned parked cancel_requested next_attempt_at age_from token claimed_at lease_until reason"
@@ -73,7 +73,8 @@ RIGHTS = {
             "UPDATE (body status answer created_at)",
         ],
         "audit_log": ["INSERT (tenant actor action subject details)", "SELECT"],
-        "processes": READS,
+        "processes": PRESENCE,
+        "counted": READS,
         "repairs": READS,
     },
     "duehook_worker": {
