@@ -100,13 +100,15 @@ def test_the_log_of_the_database_holds_neither_a_refused_statement_nor_its_row(
     engine: Engine, connect: Connect, postgres: Postgres
 ) -> None:
     db = connect(autocommit=True)
-    statement = "INSERT INTO duehook.events (tenant, type, key, data) VALUES ('acme', 'a', 'a-hidden-key', '\"words\"')"
+    statement = (
+        "INSERT INTO duehook.events (tenant, type, key, data) VALUES ('acme', 'a', 'a-hidden-key', '\"hidden\"')"
+    )
     db.execute(statement)
+    before = len(postgres.log.read_text())
     with pytest.raises(UniqueViolation, match="a-hidden-key"):
         db.execute(statement)
-    wait_until(lambda: "events_key" in postgres.log.read_text(), what="the refusal is logged")
-    said = postgres.log.read_text()
-    assert "a-hidden-key" not in said and "words" not in said
+    wait_until(lambda: "events_key" in postgres.log.read_text()[before:], what="the refusal is logged")
+    assert "hidden" not in postgres.log.read_text()[before:]
 
 
 def test_a_statement_that_the_database_refuses_is_recorded(engine: Engine) -> None:
