@@ -64,6 +64,9 @@ def judge(fleet: Fleet, load: Load, happened: Sequence[Happened]) -> Verdict:
     _judge_reservations(verdict, fleet, load)
     dead = asked(fleet, "SELECT reason, count(*) FROM duehook.dead_letters GROUP BY 1")
     verdict.unless(not dead, f"deliveries died of faults: {dead}")
+    # Or what the outbox had lost would be healed by the audit, and nobody would know.
+    mended = asked(fleet, "SELECT kind, number FROM duehook.repairs")
+    verdict.unless(not mended, f"the audit had to mend the ledger: {mended}")
     with psycopg.connect(fleet.postgres.url) as connection:
         verdict.violations += [f"broken invariant: {name}: {who[:5]}" for name, who in violations(connection).items()]
     _judge_processes(verdict, fleet)
