@@ -173,15 +173,21 @@ def disk_full(fleet: Fleet, _: str) -> Iterator[None]:
 
 @contextmanager
 def rows_locked(fleet: Fleet, _: str) -> Iterator[None]:
-    """Somebody's transaction holds rows that are open, and a snapshot."""
-    with psycopg.connect(fleet.postgres.url) as connection:
-        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    """Somebody's transactions hold rows that are open, and a snapshot.
+
+    Two of them: by the snapshot nobody could lock a row that was changed since.
+    """
+    url = fleet.postgres.url
+    with psycopg.connect(url) as snapshot, psycopg.connect(url) as connection:
+        snapshot.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        snapshot.execute("SELECT count(*) FROM duehook.deliveries")
         connection.execute("SELECT FROM duehook.reservations WHERE status = 'held' LIMIT 20 FOR UPDATE SKIP LOCKED")
         connection.execute(
             "SELECT FROM duehook.deliveries WHERE status IN ('scheduled', 'leased') LIMIT 20 FOR UPDATE SKIP LOCKED"
         )
         yield
         connection.rollback()
+        snapshot.rollback()
 
 
 def _as_owner(fleet: Fleet, *statements: str) -> None:
