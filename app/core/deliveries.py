@@ -76,7 +76,7 @@ def claim(engine: Engine, ids: Sequence[int], terms: Terms, room: Room) -> Claim
     claims = [claiming.claims[each] for each in looked.of(Answer.TAKEN)]
     for answer, reason in DEAD_OF.items():
         metrics.DEAD.labels(reason.value).inc(len(looked.of(answer)))
-    metrics.LEASES_LOST.inc(sum(each.lapsed for each in claims) + len(looked.of(Answer.POISONED)))
+    metrics.LEASES_LOST.inc(sum(each.lapsed for each in claims))
     away = {each: claiming.endpoints[each] for each, answer in looked.answers.items() if answer in TURNED_AWAY}
     return Claimed(claims, looked, away, claiming.slots)
 

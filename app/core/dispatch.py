@@ -98,8 +98,8 @@ def _count(claim: Claim, ending: Ending, state: DeliveryStatus | None, now: floa
         metrics.RETRY_AGE.observe(ending.started_at.timestamp() - claim.since)
     if state is DeliveryStatus.DELIVERED:
         metrics.DELIVERY_LAG.observe(ending.ended_at.timestamp() - claim.since)
-    if state is DeliveryStatus.DEAD and ending.reason is not None:
-        metrics.DEAD.labels(ending.reason.value).inc()
+    if state is DeliveryStatus.DEAD:  # without a reason of its own it was to be tried again, and is too old for that
+        metrics.DEAD.labels((ending.reason or DeadReason.AGE_EXHAUSTED).value).inc()
 
 
 class Dispatcher:

@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from app import metrics
 from tests.contract.served import Api, served
 
 
@@ -24,3 +25,17 @@ def test_its_token_closes_it(contract_url: str) -> None:
         assert (refused.status_code, refused.json()["type"]) == (401, "/problems/no-key")
         assert stranger.get("/metrics", headers={"authorization": "Bearer wrong"}).status_code == 401
         assert stranger.get("/metrics", headers={"authorization": "Bearer sesame"}).status_code == 200
+
+
+def test_routes_are_labels_and_neither_paths_nor_made_up_methods_are(
+    acme: httpx.Client, stranger: httpx.Client
+) -> None:
+    acme.get("/v1/events/evt_1")
+    acme.head("/healthz")
+    stranger.get("/of/my/own/secret")
+    stranger.request("SECRET", "/v1/events")
+    labels = {
+        sample.labels["route"] for sample in next(iter(metrics.REQUESTS.collect())).samples if "route" in sample.labels
+    }
+    assert "GET /v1/events/{id}" in labels
+    assert not any("evt_1" in each or "secret" in each.lower() for each in labels)

@@ -123,6 +123,19 @@ def test_each_end_of_a_delivery_and_each_expiry_is_counted(
         assert scraped(url, "duehook_dead_letters") == 1
 
 
+def test_a_death_of_age_is_counted_by_its_reason(engine: Engine, running: Service, receiver: Receiver) -> None:
+    running.environment["DUEHOOK_MAX_AGE_SECONDS"] = "2"
+    receiver.register(engine)
+    receiver.answer = lambda _: Answer(500)  # to be tried again in 5 s, when it is too old
+    running.relay(), running.worker("delivery")
+    with api_of(running) as url:
+        some_events(engine)
+        wait_until(
+            lambda: scraped(url, "duehook_dead_total", reason="age_exhausted") == 1, deadline=60, what="it is counted"
+        )
+        assert scraped(url, "duehook_attempts_total", outcome="failed") == 1
+
+
 def test_what_is_late_shows_before_anybody_works(engine: Engine, running: Service, receiver: Receiver) -> None:
     receiver.register(engine)
     some_events(engine)
