@@ -89,12 +89,10 @@ def test_an_answer_is_kept_once_until_it_is_a_day_old(engine: Engine, clock: Clo
         assert idempotency.begin(connection, Request(ONE.id, "acme", b"c" * 32)) == Kept(200, b"{}")
 
 
-def test_whoever_gets_the_lock_late_sees_what_the_first_committed(
-    connect: Connect,
-) -> None:
+def test_whoever_gets_the_lock_late_sees_what_the_first_committed(connect: Connect) -> None:
     """Its statement began, and took its snapshot, before that; the function waits at its argument."""
-    first, second = connect(), connect()
-    first.execute("SELECT pg_advisory_xact_lock(%s)", [BARRIER])
+    first, second, barrier = connect(), connect(), connect()
+    barrier.execute("SELECT pg_advisory_xact_lock(%s)", [BARRIER])
     assert first.execute(BEGIN, [ONE.id, KEPT_FOR]).fetchone() == (True, None)
     first.execute(KEEP, [ONE.id, ONE.body, 201])
 
@@ -102,7 +100,8 @@ def test_whoever_gets_the_lock_late_sees_what_the_first_committed(
         return second.execute(BEGIN_LATE, [BARRIER, ONE.id, KEPT_FOR]).fetchone()
 
     with blocked(second, begin, connect(autocommit=True)) as waiting:
-        first.commit()
+        first.commit()  # and has let go of its lock, which of several it would do in an order of PostgreSQL's
+        barrier.commit()
         assert waiting.result(10) == (True, 201)
 
 
