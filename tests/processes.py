@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -92,20 +92,20 @@ class Service:
             **settings,
         }
 
-    def start(self, *command: str) -> Process:
-        """A process that is not ready yet, e.g. `outbox_relay` or `workers worker delivery`."""
+    def start(self, *command: str, **its_own: str) -> Process:
+        """A process that is not ready yet, e.g. `workers worker delivery`; some settings may be its own."""
         self._count += 1
         name = f"{'-'.join(command).replace('workers-worker', 'worker')}-{self._count}"
-        process = Process(name, list(command), self._environment_of(command[0]), self.folder)
+        process = Process(name, list(command), self._environment_of(command[0], its_own), self.folder)
         self._processes.append(process)
         return process
 
-    def _environment_of(self, package: str) -> dict[str, str]:
+    def _environment_of(self, package: str, its_own: Mapping[str, str]) -> dict[str, str]:
         """Each program has a login of its own, unless a test has changed the URL."""
-        url, program = self.environment["DUEHOOK_DATABASE_URL"], PROGRAMS.get(package)
-        if program is None or url != self._database_url:
-            return self.environment
-        return {**self.environment, "DUEHOOK_DATABASE_URL": as_program(url, program)}
+        environment, program = {**self.environment, **its_own}, PROGRAMS.get(package)
+        if program is None or self.environment["DUEHOOK_DATABASE_URL"] != self._database_url:
+            return environment
+        return {**environment, "DUEHOOK_DATABASE_URL": as_program(environment["DUEHOOK_DATABASE_URL"], program)}
 
     def relay(self) -> Process:
         return self.start("outbox_relay")

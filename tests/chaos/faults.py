@@ -209,12 +209,14 @@ def network(mode: Mode) -> Callable[[Fleet, str], Undone]:
 
     @contextmanager
     def broken(fleet: Fleet, name: str) -> Iterator[None]:
-        proxy = fleet.proxy(name)
-        proxy.set(mode, delay=0.2)
+        ways = fleet.ways(name)
+        for way in ways:
+            way.set(mode, delay=0.2)
         yield
-        proxy.set(Mode.PASS)
-        if mode in (Mode.BLACK_HOLE, Mode.DEAF):
-            proxy.cut()
+        for way in ways:
+            way.set(Mode.PASS)
+            if mode in (Mode.BLACK_HOLE, Mode.DEAF):
+                way.cut()
 
     return broken
 

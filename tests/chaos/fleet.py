@@ -51,10 +51,11 @@ UNTIL_ANSWERED = Retries(tries=100_000, seconds=1_800.0, timeout=10.0, first=0.1
 
 
 class Slot:
-    """A place in the fleet and the process that fills it now, if one does."""
+    """A place in the fleet, the process that fills it now, if one does, and its ways to the two servers."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, database: Proxy, broker: Proxy) -> None:
         self.name = name
+        self.ways = {"database": database, "broker": broker}
         self.process: Process | None = None
         self.away = False  # killed by a fault that will have it back
         self.rss: list[int] = []  # pages, sampled; of its latest process
@@ -109,18 +110,18 @@ class Fleet:
         assert services.postgres and services.valkey
         self.folder = folder
         self.postgres, self.valkey = services.postgres, services.valkey
-        self.database = network.proxy(self.postgres.port)
-        self.broker = network.proxy(self.valkey.port)
         self.receivers = {each.name: ReceiverSlot(each, folder, network) for each in RECEIVERS}
-        self.slots = {name: Slot(name) for name in PROCESSES}
+        self.slots = {
+            name: Slot(name, network.proxy(self.postgres.port), network.proxy(self.valkey.port)) for name in PROCESSES
+        }
         self.ended: list[str] = []
         self.keys: dict[str, str] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._api_port = free_port()
         self.service = Service(
-            through(self.postgres.url, self.database),
-            through(self.valkey.url, self.broker),
+            self.postgres.url,
+            self.valkey.url,
             folder,
             **SETTINGS,
             DUEHOOK_API_PORT=str(self._api_port),
@@ -134,9 +135,12 @@ class Fleet:
         words = {self.postgres.password, self.valkey.password, self.service.environment["DUEHOOK_SECRETS_KEY"]}
         return (*words, *self.keys.values(), *(each.secret for each in self.receivers.values()))
 
-    def proxy(self, name: str) -> Proxy:
-        """The way to the database, to the broker, or to a receiver."""
-        return {"database": self.database, "broker": self.broker}.get(name) or self.receivers[name].proxy
+    def ways(self, name: str) -> list[Proxy]:
+        """Those of everybody to the database or the broker, one process's, as in `relay to broker`, or a receiver's."""
+        if name in self.receivers:
+            return [self.receivers[name].proxy]
+        process, _, server = name.rpartition(" to ")
+        return [slot.ways[server] for slot in self.slots.values() if process in ("", slot.name)]
 
     def client(self, tenant: str) -> Client:
         return Client(f"http://127.0.0.1:{self._api_port}", self.keys[tenant], retries=UNTIL_ANSWERED)
@@ -172,13 +176,7 @@ class Fleet:
 
     def extra(self, environment: Mapping[str, str], *command: str) -> Process:
         """One more process, in another environment; nobody starts it again."""
-        with self._lock:
-            usual = self.service.environment
-            self.service.environment = {**usual, **environment}
-            try:
-                return self.service.start(*command)
-            finally:
-                self.service.environment = usual
+        return self.service.start(*command, **environment)
 
     def close(self) -> None:
         self._stopped.set()
@@ -189,7 +187,11 @@ class Fleet:
             receiver.kill()
 
     def _fill(self, slot: Slot) -> None:
-        slot.process = self.service.start(*COMMANDS[slot.name])
+        slot.process = self.service.start(
+            *COMMANDS[slot.name],
+            DUEHOOK_DATABASE_URL=through(self.postgres.url, slot.ways["database"]),
+            DUEHOOK_BROKER_URL=through(self.valkey.url, slot.ways["broker"]),
+        )
         slot.rss = []
 
     def _supervise(self) -> None:

@@ -31,6 +31,13 @@ TENANTS = tuple(dict.fromkeys(each.tenant for each in RECEIVERS))
 EVENTS = ("order.*", "reservation.*")
 RETRIES = [1.0, 1.0, 2.0, 2.0] + [3.0] * 46  # so many (the most there may be), that nothing dies of faults alone
 
+SERVERS = ("database", "broker")
+WAYS = (
+    *(4 * SERVERS),  # that of everybody at once
+    *(each.name for each in RECEIVERS),
+    *(f"{process} to {server}" for process in PROCESSES for server in SERVERS),
+)
+
 # What each kind of fault is done to; a kind without a target stands for itself.
 KINDS: dict[str, Sequence[str]] = {
     "killed": PROCESSES,
@@ -47,11 +54,11 @@ KINDS: dict[str, Sequence[str]] = {
     "postgres-statements-cancelled": (),
     "postgres-disk-full": (),
     "postgres-rows-locked": (),
-    "network-cut": ("database", "broker", *(each.name for each in RECEIVERS)),
-    "network-refused": ("database", "broker", *(each.name for each in RECEIVERS)),
-    "network-slow": ("database", "broker", *(each.name for each in RECEIVERS)),
-    "network-black-hole": ("database", "broker", *(each.name for each in RECEIVERS)),
-    "network-half-open": ("database", "broker", *(each.name for each in RECEIVERS)),
+    "network-cut": WAYS,
+    "network-refused": WAYS,
+    "network-slow": WAYS,
+    "network-black-hole": WAYS,
+    "network-half-open": WAYS,
     "answer-cut": tuple(each.name for each in RECEIVERS),
     "receiver-killed": tuple(each.name for each in RECEIVERS),
     "receiver-failing": tuple(each.name for each in RECEIVERS),
