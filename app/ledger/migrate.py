@@ -6,12 +6,10 @@ from importlib import resources
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
 from app.ledger.database import NAMES, connect_engine
-
-VERSION_TABLE = "schema_version"  # in schema duehook
+from app.ledger.version import VERSION_TABLE, current_version
 
 _LOCK = "hashtext('duehook.migrate')"
 _HOLDER = f"""
@@ -53,13 +51,6 @@ def _lock(connection: Connection, waits: Callable[[str], None]) -> None:
     if holder := connection.exec_driver_sql(_HOLDER).scalars().first():
         waits(holder)
     connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
-
-
-def current_version() -> str:
-    """The schema version this code was written for."""
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    assert head is not None
-    return head
 
 
 def database_version(database_url: str) -> str | None:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, text
 
-from app.ledger.migrate import VERSION_TABLE, current_version
+from app.ledger.version import VERSION_TABLE, current_version
 
 
 class UnfitError(Exception):

@@ -10,7 +10,8 @@ import pytest
 from psycopg import errors, sql
 from sqlalchemy import make_url
 
-from app.ledger.migrate import current_version, database_version, migrate
+from app.ledger.migrate import database_version, migrate
+from app.ledger.version import current_version
 from app.local.postgres import Postgres
 from tests.clock import Clock
 from tests.hostility import life_of_everything, set_decoys

@@ -12,7 +12,7 @@ from psycopg import sql
 from sqlalchemy import make_url
 
 from app.ledger.logins import ROLES, login_of, url_of
-from app.ledger.migrate import current_version
+from app.ledger.version import current_version
 from app.local.postgres import Postgres
 from tests.conftest import FAST, Connect
 from tests.integration.test_cli import Quick, quick  # noqa: F401 - a fixture

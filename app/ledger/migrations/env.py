@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from app.ledger.migrate import VERSION_TABLE
+from app.ledger.version import VERSION_TABLE
 
 context.configure(
     connection=context.config.attributes["connection"], version_table=VERSION_TABLE, version_table_schema="duehook"
