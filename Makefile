@@ -6,8 +6,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 VERIFIERS := .cache/verifiers
 NPM_CI = npm ci --ignore-scripts --no-audit --no-fund --loglevel=error --prefix
-# Two workers: each has a PostgreSQL and a Valkey of its own.
-PYTEST = $(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+# Three workers, each with a PostgreSQL and a Valkey of its own: tests wait often enough that two leave two cores idle.
+PYTEST = $(BIN)/pytest -n 3 --dist worksteal $(ARGS)
 
 # A .venv can't be moved: its scripts name the folder they were made in, and would run that folder's code.
 ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))

@@ -25,6 +25,7 @@ __all__ = ["pytest_terminal_summary"]  # a hook, which pytest looks for here
 FAST = {"fsync": "off", "full_page_writes": "off", "autovacuum_naptime": "60s"}
 TEMPLATE = "duehook_template"
 NUMBERS = count(1)
+MINUTES = ("chaos", "eval", "machines")  # folders of tests that take one or more
 Connect = Callable[..., psycopg.Connection[Any]]
 
 
@@ -33,6 +34,11 @@ def pytest_configure() -> None:
     for name in list(os.environ):
         if name.startswith(("DUEHOOK_", "PG")):
             del os.environ[name]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes minutes goes first, or all but one of the workers have nothing to do meanwhile."""
+    items.sort(key=lambda item: item.path.parent.name not in MINUTES)
 
 
 @pytest.fixture(scope="session")
