@@ -63,7 +63,7 @@ def _psycopg(connection: "psycopg.Connection[Any]") -> Iterator[Run]:
         with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
             yield run
         connection.commit()
-    except BaseException:
+    except BaseException:  # whatever ends the block undoes it, a stop of the program too; it goes on from here
         if not connection.closed:
             connection.rollback()
         raise
@@ -81,7 +81,7 @@ def _sqlalchemy(connection: "OfSqlalchemy") -> Iterator[Run]:
         with connection.begin_nested():  # which PostgreSQL refuses in autocommit mode
             yield run
         connection.commit()
-    except BaseException:
+    except BaseException:  # whatever ends the block undoes it, a stop of the program too; it goes on from here
         connection.rollback()
         raise
 
@@ -117,7 +117,7 @@ def _sqlite(connection: sqlite3.Connection) -> Iterator[Run]:
         yield run
         connection.execute("RELEASE duehook")
         _end(connection, "COMMIT", connection.commit)
-    except BaseException:
+    except BaseException:  # whatever ends the block undoes it, a stop of the program too; it goes on from here
         _end(connection, "ROLLBACK", connection.rollback)
         raise
 
