@@ -74,8 +74,7 @@ def _needs(*scopes: KeyScope) -> Callable[..., Awaitable[Call]]:
         credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
         tenant: Annotated[str | None, Query(description="With a key of all tenants: whose things.")] = None,
     ) -> Call:
-        ring: KeyRing = request.app.state.key_ring
-        key = await _key(ring, credentials.credentials if credentials else "")
+        key = await _key(request, credentials)
         if key.scope not in scopes:
             raise ProblemError(problems.WRONG_SCOPE, f"a {key.scope} key can't do that, it takes an operator's")
         return _call(request, key, tenant)
@@ -88,7 +87,7 @@ async def _oversees(
     credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
     tenant: Annotated[str, Path(description="Its name.")],
 ) -> Call:
-    key = await _key(request.app.state.key_ring, credentials.credentials if credentials else "")
+    key = await _key(request, credentials)
     if key.tenant != EVERY_TENANT:
         raise ProblemError(problems.WRONG_SCOPE, "this takes a key of all tenants")
     return _call(request, key, tenant)
@@ -102,7 +101,11 @@ def _call(request: Request, key: ApiKey, tenant: str | None) -> Call:
     return Call(whose, keys.public_id(key), state.runtime, state.turns, state.limits, state.together, request)
 
 
-async def _key(ring: KeyRing, secret: str) -> ApiKey:
+async def _key(request: Request, credentials: HTTPAuthorizationCredentials | None) -> ApiKey:
+    ring: KeyRing = request.app.state.key_ring
+    secret = credentials.credentials if credentials else ""
+    if len(request.headers.getlist("authorization")) > 1:  # a proxy may have looked at the other one
+        raise ProblemError(problems.NO_KEY, "Authorization is given twice", headers={"WWW-Authenticate": "Bearer"})
     found = ring.recall(secret)
     if found is None and keys.looks_right(secret):
         found = await asyncio.get_running_loop().run_in_executor(ring.threads, ring.look_up, secret)

@@ -30,7 +30,8 @@ def list_(
     with service_of(tenant) as service:
         matching = service.deliveries.list(status=status, endpoint_id=endpoint, event_id=event, page_size=limit)
         found = [*islice(matching, limit)]
-    show_things(found, ("id", "status", "attempt", "reason", "next_attempt_at", "endpoint_id", "event_id"), json=json)
+    columns = ("id", "status", "attempt", "reason", "next_attempt_at", "endpoint_id", "event_id")
+    show_things(found, columns, json=json, without=["attempts"])
 
 
 @app.command(epilog="Example: duehook deliveries show dlv_66f1c20b3a00001 --json")

@@ -38,16 +38,16 @@ def show_thing(thing: Any, *, json: bool, without: Collection[str] = ()) -> None
     print(*printing.fields({_name(name): _cell(value) for name, value in _answered(told).items()}), sep="\n")
 
 
-def show_things(things: Iterable[Any], columns: Sequence[str], *, json: bool) -> None:
-    """A list: as JSON with all members, for people with these."""
+def show_things(things: Iterable[Any], columns: Sequence[str], *, json: bool, without: Collection[str] = ()) -> None:
+    """A list: as JSON with all members but those that a list is `without`, for people with these."""
     if json:
-        print("[", ",\n".join(map(_text, things)), "]", sep="\n")
+        print("[", ",\n".join(_text(each, without) for each in things), "]", sep="\n")
     else:
         show_table(columns, [[_cell(getattr(each, name)) for name in columns] for each in things])
 
 
-def _text(thing: Any) -> str:
-    members = _answered(asdict(thing))
+def _text(thing: Any, without: Collection[str] = ()) -> str:
+    members = {name: value for name, value in _answered(asdict(thing)).items() if name not in without}
     data = members.pop(RAW, None)
     text = json_of.dumps(members, indent=2, ensure_ascii=False, default=_plain)
     return text if data is None else f'{text[:-2]},\n  "data": {data}\n}}'

@@ -17,7 +17,7 @@ from app import metrics
 from app.core.clock import LedgerClock
 from app.core.threads import start_vital
 from app.ledger import processes
-from app.ledger.database import UNDONE, in_transaction
+from app.ledger.database import UNDONE, cause_of, in_transaction
 from app.ledger.processes import Who
 
 log = structlog.get_logger("duehook.presence")
@@ -59,6 +59,7 @@ class Presence:
         self.clock = LedgerClock(engine)
         self.unready: str | None = None
         self._waits: str | None = None
+        self._heard_of = True  # by the ledger, when it was told last
         self._say()
         self._thread = start_vital("presence", self._run)
 
@@ -100,8 +101,12 @@ class Presence:
             self._heard(self.unready)
         try:
             in_transaction(self._engine, self._tell)
-        except UNDONE:
-            pass
+        except UNDONE as error:
+            if self._heard_of:  # once: it is said again every few seconds
+                log.warning("presence_not_told", error=cause_of(error))
+            self._heard_of = False
+        else:
+            self._heard_of = True
 
     def _tell(self, connection: Connection) -> None:
         offset = timedelta(seconds=self.clock.offset)

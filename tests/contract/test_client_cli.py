@@ -176,6 +176,7 @@ def test_a_delivery_is_shown_with_its_attempts_and_tried_again(api: Api, ask: As
     ask("endpoints", "create", "http://127.0.0.1:9/", "a")
     event = shown(ask("events", "post", "a", "1", "--json"))["id"]
     (delivery,) = shown(ask("deliveries", "list", "--event", event, "--status", "scheduled", "--json"))
+    assert "attempts" not in delivery, "a list has none, which is not to say that there were none"
     bury(api, delivery["id"])
     dead = shown(ask("deliveries", "show", delivery["id"], "--json"))
     assert (dead["reason"], [each["outcome"] for each in dead["attempts"]]) == ("refused", ["refused"])

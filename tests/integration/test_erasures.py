@@ -274,6 +274,10 @@ def test_the_guard_lets_out_only_what_is_erased_and_never_back(engine: Engine, c
     by_hand_: dict[str, Any] = {"event": event, "digest": sha256(b"another").digest()}
     right = "duehook.event_digest(head, data)"
     set_ = "UPDATE duehook.events SET {} WHERE seq = %(event)s"
+    with refused(db, "DH003", "nobody has asked"):
+        db.execute("SELECT duehook.erase_event(%s)", [event])
+    with engine.begin() as connection:
+        assert erasures.start_event(connection, TENANT, event, BY)
     with refused(db, "DH003", "has deliveries that are not finished"):
         db.execute("SELECT duehook.erase_event(%s)", [event])
     db.execute("UPDATE duehook.deliveries SET status = 'cancelled'")

@@ -66,6 +66,9 @@ def test_no_other_login_can_take_the_locks_of_a_request_or_of_a_tenant(engine: E
     stranger = connect(autocommit=True)
     stranger.execute("SELECT pg_advisory_lock(%s)", [int.from_bytes(ONE.id[:8], signed=True)])
     stranger.execute("SELECT pg_advisory_lock(1, hashtext('acme')), pg_advisory_lock(hashtext('acme'))")
+    without_salt = "SELECT pg_advisory_lock(('x' || encode(substr(sha256(%s), 1, 8), 'hex'))::bit(64)::bigint)"
+    for name in (ONE.id[:8], b"acme"):
+        stranger.execute(without_salt, [name])
     with engine.begin() as connection:
         assert idempotency.begin(connection, ONE) is Begun.FIRST
         endpoints.lock_number(connection, "acme")

@@ -42,6 +42,8 @@ ELSEWHERE = {
     "paces_closed_why_check": "a why is one",
     "poison_messages_digest_key": "a message that comes again counts up",
     "poison_messages_reason_check": "a reason is one",
+    "processes_counted_check": "a count is a number",
+    "processes_gauges_check": "a gauge is a number",
     "reservations_seq_key": "the number of an id is drawn once",
     "service_horizon_check": "a time is one",
     "service_max_age_check": "a time is above zero",
@@ -55,6 +57,7 @@ TRIGGERS_ELSEWHERE = {
     "audit_refused": "the log of who changed what",
     "endpoint_begins": "an endpoint has a pace",
     "keep_counted": "what ended processes had counted",
+    "key_stays_revoked": "who may ask, not what becomes of it",
     "refuse_erasing": "nothing is made for a tenant that is being erased",
 }
 

@@ -9,6 +9,7 @@ from sqlalchemy import Engine
 from app.core import by_hand, deliveries, endpoints
 from app.core import events as event_core
 from app.core.endpoints import Wanted
+from app.core.erasures import start_event
 from app.core.requests import Requests
 from app.domain.states import DeadReason
 from app.ledger import erasures, events
@@ -31,6 +32,7 @@ class Erased:
         (self.event,) = some_events(engine, data=DATA)
         (self.delivery,) = deliveries_of(engine, self.event)
         with engine.begin() as connection:
+            assert start_event(connection, TENANT, self.event, "cli:tester")
             self.body = events.bodies(connection, [self.event])[self.event][1]
         self.claims: Sequence[Claim] = []
         self.sent: list[bytes] = []

@@ -161,6 +161,7 @@ CALLS = {
     "duehook_producer": ["now", *MADE_WITH],
 }
 ERASED = "(tenant = ANY (( SELECT erasing() AS erasing)::text[]))"
+DISABLED = "((type = 'endpoint.disabled'::text) AND starts_with(key, 'endpoint.disabled:'::text))"
 OWN = "(tenant = ANY (ARRAY( SELECT own_tenants.tenant FROM own_tenants)))"
 ROWS = {
     "duehook_api": {
@@ -170,8 +171,8 @@ ROWS = {
         "reservations INSERT": " -> true",
         "reservations UPDATE": "true",
         "events SELECT": "true",
-        "events INSERT": " -> ((origin = 'producer'::text)"
-        " OR (type = ANY (ARRAY['ping'::text, 'endpoint.disabled'::text])))",
+        "events INSERT": " -> ((origin = 'producer'::text) OR ((type = 'ping'::text) AND (key IS NULL))"
+        f" OR {DISABLED})",
         "events UPDATE": "true",
         "deliveries SELECT": "true",
         "deliveries UPDATE": "true -> (status = ANY (ARRAY['scheduled'::text, 'leased'::text, 'cancelled'::text]))",
@@ -183,7 +184,7 @@ ROWS = {
         "reservations UPDATE": "true",
         "reservations DELETE": ERASED,
         "events SELECT": "true",
-        "events INSERT": " -> ((origin = 'service'::text) AND (type = 'endpoint.disabled'::text))",
+        "events INSERT": f" -> ((origin = 'service'::text) AND {DISABLED[1:-1]})",
         "events UPDATE": "true",
         "events DELETE": ERASED,
         "deliveries ALL": "true",
@@ -218,6 +219,7 @@ FORBIDDEN = {
         ("UPDATE duehook.service SET erasing = '{{acme}}'", NO_TABLE),
         ("SELECT duehook.next_id()", NO_TABLE),
         ("SELECT duehook.erase_event(1)", NO_TABLE),
+        ("SELECT FROM duehook.counted", NO_TABLE),
     ],
     "api": [
         (
@@ -236,6 +238,16 @@ FORBIDDEN = {
         ("UPDATE duehook.events SET data = '1'", NO_TABLE),
         (
             "INSERT INTO duehook.events (tenant, origin, type, data) VALUES ('a', 'service', 'job.completed', '1')",
+            NO_ROW,
+        ),
+        (
+            "INSERT INTO duehook.events (tenant, origin, type, key, data)"
+            " VALUES ('default', 'service', 'endpoint.disabled', 'reservation.expired:rsv_1:v2', '1')",
+            NO_ROW,
+        ),
+        (
+            "INSERT INTO duehook.events (tenant, origin, type, key, data)"
+            " VALUES ('default', 'service', 'ping', 'reservation.expired:rsv_1:v2', '1')",
             NO_ROW,
         ),
         ("UPDATE duehook.reservations SET expires_at = 'infinity'", NO_TABLE),
@@ -262,6 +274,11 @@ FORBIDDEN = {
         ("INSERT INTO duehook.events (tenant, type, data) VALUES ('acme', 'order.paid', '1')", NO_ROW),
         (
             "INSERT INTO duehook.events (tenant, origin, type, data) VALUES ('a', 'service', 'job.completed', '1')",
+            NO_ROW,
+        ),
+        (
+            "INSERT INTO duehook.events (tenant, origin, type, key, data)"
+            " VALUES ('default', 'service', 'endpoint.disabled', 'reservation.expired:rsv_1:v2', '1')",
             NO_ROW,
         ),
         ("INSERT INTO duehook.reservations (tenant, resource, expires_at) VALUES ('acme', 'seat', now())", NO_TABLE),
@@ -461,3 +478,42 @@ def test_a_worker_prunes_the_audit_log_by_age_alone(db: Connection, log_in: LogI
     assert column(log_in("worker"), prune, [timedelta(days=1)]) == [1]
     with refused(log_in("worker"), "DH004"):
         log_in("worker").execute(prune, [timedelta()])
+
+
+def test_a_worker_erases_no_event_that_nobody_has_asked_to_be_erased(db: Connection, log_in: LogIn) -> None:
+    worker = log_in("worker")
+    event, other = (insert(db, "events", type="a", data="{}")["seq"] for _ in range(2))
+    asked = "INSERT INTO duehook.jobs (tenant, kind, parameters, status) VALUES (%s, %s, %s, %s)"
+    db.execute(asked, ["acme", "erase_event", f'{{"event": {event}}}', "completed"])
+    db.execute(asked, ["acme", "redrive", f'{{"event": {event}}}', "queued"])
+    db.execute(asked, ["rival", "erase_event", f'{{"event": {event}}}', "queued"])
+    db.execute(asked, ["acme", "erase_event", f'{{"event": {other}}}', "queued"])
+    with refused(worker, "DH003", "nobody has asked"):
+        worker.execute("SELECT duehook.erase_event(%s)", [event])
+    assert worker.execute("SELECT duehook.erase_event(%s)", [other]).fetchone() == (True,)
+
+
+@pytest.mark.parametrize("numbers", ['{"a": "x"}', '{"a": null}', '{"a": {"b": 1}}', '{"a": 1e101}', "[]", "1"])
+@pytest.mark.parametrize("column_", ["counted", "gauges"])
+def test_no_program_writes_numbers_that_the_others_could_not_add_up(log_in: LogIn, column_: str, numbers: str) -> None:
+    """All take away the rows of the dead, and what those had counted is added up: an error there would stop them."""
+    relay = log_in("relay")
+    with refused(relay, "23514", f"processes_{column_}_check"):
+        relay.execute(
+            f"""INSERT INTO duehook.processes (id, role, host, pid, version, clock_offset, {column_})
+                VALUES (gen_random_uuid(), 'relay', 'here', 1, '1', '0', %s)""".encode(),
+            [numbers],
+        )
+
+
+def test_a_revoked_key_stays_revoked_whoever_asks(db: Connection, log_in: LogIn) -> None:
+    db.execute(
+        """INSERT INTO duehook.api_keys (tenant, scope, hash, revoked_at)
+           VALUES ('*', 'operator', sha256('a'), now()), ('*', 'operator', sha256('b'), NULL)"""
+    )
+    for asking in (log_in("api"), db):
+        for at in ("NULL", "now() + interval '1 day'"):
+            with refused(asking, "DH001", "stays revoked"):
+                asking.execute(f"UPDATE duehook.api_keys SET revoked_at = {at} WHERE revoked_at IS NOT NULL".encode())
+    revoked = "UPDATE duehook.api_keys SET revoked_at = coalesce(revoked_at, now()) RETURNING seq"
+    assert log_in("api").execute(revoked.encode()).rowcount == 2

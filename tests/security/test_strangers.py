@@ -177,12 +177,12 @@ def url_of(path: str) -> str:
     return re.sub(r"\{[a-z_]+\}", by_noun.get(prefix, "dlv_1" if prefix else "acme"), path)
 
 
-def exchange(port: int, request: bytes, *, seconds: float = 10) -> bytes:
+def exchange(port: int, request: bytes, *, seconds: float = 10, silence: float = 0.5) -> bytes:
     """All that comes back, until the other side closes or says no more."""
     got = b""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as stream:
         stream.sendall(request)
-        stream.settimeout(0.5)
+        stream.settimeout(silence)
         try:
             while some := stream.recv(65536):
                 got += some
@@ -300,6 +300,51 @@ def test_a_head_that_never_comes_holds_no_connection(kept: Kept, monkeypatch: py
         while some := stream.recv(65536):  # ends when the other side closes
             got += some
     assert got.count(b"200 OK") == begin.count(HIDDEN)
+
+
+CHUNKED = b"POST /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: %b\r\nContent-Type: application/json\r\n"
+CHUNKED += b"Transfer-Encoding: chunked\r\n\r\n1\r\n[\r\n"
+LENGTH = CHUNKED.replace(b"Transfer-Encoding: chunked\r\n\r\n1\r\n[\r\n", b"Content-Length: 1000\r\n\r\n[")
+
+
+@pytest.mark.parametrize("begin", [b"0\r\nX: ", b"1;"], ids=["a trailer", "what a chunk is called"])
+@pytest.mark.parametrize("piece", [b"x" * 65536, b"abc: d\r\n" * 8192], ids=["in one", "in lines"])
+def test_trailers_are_as_bounded_as_heads(kept: Kept, begin: bytes, piece: bytes) -> None:
+    """The server's parser keeps them all, and the one it is reading at the price of its square."""
+    sent, most = 0, 8 * 1024 * 1024
+    with socket.create_connection(("127.0.0.1", kept.api.port), timeout=10) as stream:
+        stream.sendall(CHUNKED % kept.producer.encode() + begin)
+        try:
+            while sent < most:
+                sent += stream.send(piece)
+        except OSError:
+            pass
+    assert sent < most, "it took all of it"
+
+
+@pytest.mark.parametrize("begin", [CHUNKED, LENGTH], ids=["in chunks", "of a length"])
+def test_a_body_that_never_ends_holds_no_connection(kept: Kept, monkeypatch: pytest.MonkeyPatch, begin: bytes) -> None:
+    monkeypatch.setattr(connections, "BODY_SECONDS", 0.3)
+    assert b"its body has not ended within 0.3 s" in exchange(kept.api.port, begin % kept.producer.encode(), silence=10)
+
+
+def test_a_large_body_in_large_pieces_is_no_trailer(kept: Kept) -> None:
+    body = b'{"type": "a", "data": "%b"}' % (b"x" * 2_000_000)
+    head = LENGTH.replace(
+        b"Content-Length: 1000\r\n\r\n[", b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
+    )
+    got = exchange(kept.api.port, head % kept.producer.encode() + body)
+    assert got.startswith(b"HTTP/1.1 413 ") and got.count(b"HTTP/1.1 ") == 1
+
+
+def test_of_two_authorizations_neither_counts(kept: Kept) -> None:
+    one = b"Authorization: %b\r\n" % kept.producer.encode()
+    got = exchange(kept.api.port, b"GET /v1/events HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + one + one + b"\r\n")
+    assert got.startswith(b"HTTP/1.1 401 ") and b"given twice" in got
+
+
+def test_heads_and_bodies_have_times_that_a_client_on_a_slow_line_keeps() -> None:
+    assert (connections.HEAD_SECONDS, connections.BODY_SECONDS) == (30, 120)
 
 
 def test_empty_lines_after_an_answer_hold_no_connection(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:

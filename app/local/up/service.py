@@ -23,6 +23,7 @@ from app.settings import Settings
 LOOK_SECONDS = 0.1
 LOGS_SECONDS = 60.0
 _DATABASE_URL = "DUEHOOK_DATABASE_URL"
+_FLOWER_LOGIN = "DUEHOOK_FLOWER_LOGIN"
 _LEDGER = (_DATABASE_URL, "DUEHOOK_SECRETS_KEY")
 
 
@@ -109,6 +110,8 @@ class Service:
 
 def _of_role(role: Role, environment: Mapping[str, str], logins: Mapping[str, str]) -> dict[str, str]:
     """With the way into the ledger that the role needs; who needs none gets no key to what is sealed there either."""
+    if role.name != "flower":
+        environment = {name: each for name, each in environment.items() if name != _FLOWER_LOGIN}
     if role.login is None:
         return {name: each for name, each in environment.items() if name not in _LEDGER}
     return {**environment, _DATABASE_URL: logins.get(role.login, environment[_DATABASE_URL])}

@@ -27,7 +27,32 @@ END $$;
 -- Three things that only an owner can do, or that nobody needs the whole right for; the functions say how far it goes.
 ALTER FUNCTION duehook.make_attempt_days SECURITY DEFINER;
 ALTER FUNCTION duehook.prune_audit_log SECURITY DEFINER;
-ALTER FUNCTION duehook.erase_event SECURITY DEFINER;
+-- A worker erases what it was asked to: the job says so, which workers can't make.
+CREATE OR REPLACE FUNCTION duehook.erase_event(of bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off
+AS $$
+DECLARE
+    erased boolean;
+BEGIN
+    IF NOT EXISTS (SELECT FROM duehook.jobs j JOIN duehook.events e ON e.tenant = j.tenant
+                    WHERE e.seq = of AND j.kind = 'erase_event' AND j.status IN ('queued', 'running')
+                      AND j.parameters ->> 'event' = of::text) THEN
+        RAISE EXCEPTION 'nobody has asked for event % to be erased', 'evt_' || to_hex(of) USING ERRCODE = 'DH003';
+    END IF;
+    IF EXISTS (SELECT FROM duehook.deliveries
+                WHERE event = of AND (status = 'scheduled' OR status = 'leased' AND NOT cancel_requested)) THEN
+        RAISE EXCEPTION 'event % has deliveries that are not finished: cancel it first', 'evt_' || to_hex(of)
+            USING ERRCODE = 'DH003';
+    END IF;
+    PERFORM set_config('duehook.erasing', 'on', true);
+    UPDATE duehook.events
+       SET data = NULL, digest = duehook.event_digest(head, data), erased_at = duehook.now(),
+           cancelled_at = coalesce(cancelled_at, duehook.now())
+     WHERE seq = of AND erased_at IS NULL;
+    erased := FOUND;
+    PERFORM set_config('duehook.erasing', '', true);
+    RETURN erased;
+END $$;
 
 GRANT USAGE ON SCHEMA duehook TO duehook_api, duehook_relay, duehook_worker;
 GRANT SELECT ON duehook.schema_version TO duehook_api, duehook_relay, duehook_worker;

@@ -5,6 +5,12 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 ALTER TABLE duehook.processes
     ADD COLUMN counted jsonb NOT NULL DEFAULT '{}',
     ADD COLUMN gauges jsonb NOT NULL DEFAULT '{}';
+-- Numbers of a size that can be added up: what one program writes that was broken into, all others read and sum.
+ALTER TABLE duehook.processes
+    ADD CONSTRAINT processes_counted_check CHECK (jsonb_typeof(counted) = 'object' AND NOT
+        counted @? '$.* ? (@.type() <> "number" || @ > 1e100 || @ < -1e100)'),
+    ADD CONSTRAINT processes_gauges_check CHECK (jsonb_typeof(gauges) = 'object' AND NOT
+        gauges @? '$.* ? (@.type() <> "number" || @ > 1e100 || @ < -1e100)');
 COMMENT ON COLUMN duehook.processes.counted IS 'what it has counted since its start, by sample';
 COMMENT ON COLUMN duehook.processes.gauges IS 'how its gauges stand, by sample';
 
