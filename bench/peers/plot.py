@@ -30,13 +30,14 @@ def _costs(report: Report, axes: Axes) -> None:
         left = [before + width for before, width in zip(left, widths, strict=True)]
     for place, each in enumerate(report.results):
         axes.annotate(f" {each.median.sending:.2f}", (left[place], place), va="center")
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
     _finish(axes, "CPU seconds per 1,000 deliveries, all processes but producer and sink")
 
 
 def _rates(report: Report, axes: Axes) -> None:
     rates = [each.median.per_second for each in report.results]
-    axes.barh([each.title for each in report.results], rates)
+    colours = ["C0", *["C7"] * (len(rates) - 1)]
+    axes.barh([each.title for each in report.results], rates, color=colours)
     for place, rate in enumerate(rates):
         axes.annotate(f" {rate:,.0f}", (rate, place), va="center")
     _finish(axes, "deliveries per second")
