@@ -31,7 +31,7 @@ def contestants() -> Sequence[Contestant]:
             packages=["celery", "requests"],
             worker=[
                 *(*_CELERY, "bench.peers.celery_tuned", *_QUIET, "--hostname", "worker{place}@%h"),
-                *("--pool", "threads", "--concurrency", "8", "--without-gossip", "--without-mingle"),
+                *("--concurrency", "2", "--without-gossip", "--without-mingle"),
             ],
             count=cores(),
             share=0.4,
@@ -52,7 +52,7 @@ def contestants() -> Sequence[Contestant]:
             packages=["procrastinate", "aiohttp"],
             worker=["-m", "bench.peers.procrastinate_async", "work"],
             count=cores(),
-            share=0.4,
+            share=0.3,
             arguments=["produce"],
             preparation=["prepare"],
         ),

@@ -45,8 +45,9 @@ class Program:
         os.killpg(self.pid, signal.SIGSTOP)
 
     def release(self) -> None:
-        """They go on."""
-        os.killpg(self.pid, signal.SIGCONT)
+        """They go on, unless they have ended."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGCONT)
 
     def end(self, *, patience: float = 3.0) -> None:
         """Ask it to end, then kill what is left of its group; a repeat does nothing."""

@@ -2,7 +2,8 @@
 //
 // - Batches, each job of them settled by itself (`perJobResults`), fetched without a pause as long as they are full
 //   (`burstWhenBatchFull`), several at once (`localConcurrency`): "Workers" of its documentation. With the defaults a
-//   worker takes one job every two seconds. A batch waits for its slowest job.
+//   worker takes one job every two seconds. A batch waits for its slowest job. Four of 100 were faster here than two of
+//   100 or 250, or eight of 50.
 // - Workers are woken by NOTIFY rather than by polling (`useListenNotify`, `notify`).
 // - `insert`, one statement for all. `retryBackoff` for retries; `expireInSeconds`, after which a dead worker's jobs are
 //   tried again, is well above a request's time limit instead of a quarter of an hour.
