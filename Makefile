@@ -5,6 +5,8 @@ ARGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
 VERIFIERS := .cache/verifiers
+PEERS := .cache/peers
+PEERS_READY := $(PEERS)/node_modules/.package-lock.json
 NPM_CI = npm ci --ignore-scripts --no-audit --no-fund --loglevel=error --prefix
 # Three workers, each with a PostgreSQL and a Valkey of its own: tests wait often enough that two leave two cores idle.
 PYTEST = $(BIN)/pytest -n 3 --dist worksteal $(ARGS)
@@ -16,13 +18,17 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all quick model machines orders mutants chaos audit verifiers examples lint format clean
+.PHONY: help demo bench test test-all quick model machines orders mutants chaos audit verifiers examples lint format clean
 
 help: ## shows this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 demo: $(READY) ## runs the main job on real processes and prints what happened
 	@$(BIN)/duehook demo
+
+bench: $(READY) $(if $(shell command -v npm),$(PEERS_READY)) ## duehook beside Celery, BullMQ and others (ARGS="--only NAME --rounds N --quick")
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[bench,peers]'
+	@$(BIN)/duehook bench peers $(ARGS)
 
 chaos: $(READY) ## breaks everything at random under load (ARGS="--seed N --deliveries M --faults K --minutes T")
 	@$(BIN)/python -m tests.chaos $(ARGS)
@@ -73,8 +79,15 @@ format: $(READY) ## brings the code into the house's format
 
 clean: ## removes .venv and caches; the services' own .duehook stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -rf $(VERIFIERS) .cache/audit examples/*/node_modules *.egg-info
+	rm -rf $(VERIFIERS) $(PEERS) .cache/audit examples/*/node_modules *.egg-info
 	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# npm writes it last.
+$(PEERS_READY): bench/peers/node/package.json bench/peers/node/package-lock.json
+	@mkdir -p $(PEERS)
+	@cp $^ $(PEERS)
+	@$(NPM_CI) $(PEERS)
+	@touch $@
 
 # Written last: without it a .venv is half made, by a run that was interrupted, and is made anew.
 $(READY): pyproject.toml constraints.txt

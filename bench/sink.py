@@ -36,7 +36,7 @@ class Sink(asyncio.Protocol):
         self._buffer += data
         while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
             head = self._buffer[:end]
-            length = int(_header(head, b"content-length") or 0)
+            length = int(_header(head, b"content-length") or _header(head, b"Content-Length") or 0)
             if len(self._buffer) < end + 4 + length:
                 return
             self._buffer = self._buffer[end + 4 + length :]

@@ -3,6 +3,9 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import psycopg
 
 from bench.cpu import machine_seconds
 from bench.stage import Stage
@@ -40,7 +43,7 @@ def measure(stage: Stage, deliveries: int, wanted: Sequence[Subscription], expir
     machine, began, before = machine_seconds(), time.monotonic(), stage.cpu()
     with stage.connection.transaction():
         _hold(stage, expiries, [each.tenant for each in wanted])
-        events = _insert(stage, deliveries - expiries, wanted)
+        events = insert_events(stage.connection, deliveries - expiries, wanted)
     committed, accepted, inserted = stage.now(), time.monotonic(), stage.cpu()
     stage.settle(30 + deliveries / SLOWEST)
     after, seconds, busy = stage.cpu(), time.monotonic() - began, machine_seconds() - machine
@@ -56,8 +59,9 @@ def measure(stage: Stage, deliveries: int, wanted: Sequence[Subscription], expir
     )
 
 
-def _insert(stage: Stage, number: int, wanted: Sequence[Subscription]) -> list[str]:
-    rows = stage.connection.execute(
+def insert_events(connection: psycopg.Connection[Any], number: int, wanted: Sequence[Subscription]) -> list[str]:
+    """In one statement, so many that are wanted in turn; their ids."""
+    rows = connection.execute(
         """INSERT INTO duehook.events (tenant, type, key, data)
            SELECT (%s::text[])[1 + g %% %s], (%s::text[])[1 + g %% %s], 'order:' || gen_random_uuid(), %s::json
              FROM generate_series(1, %s) g

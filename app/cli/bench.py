@@ -11,6 +11,10 @@ app = typer.Typer()
 Figures = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write all figures to FILE too; - prints only them.")
 ]
+Plotted = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE", help="Draw it too; needs matplotlib. A .png, .svg or .pdf."),
+]
 PLOTS = (".png", ".svg", ".pdf")
 
 
@@ -40,14 +44,10 @@ def recovery(
     deliveries: Annotated[int, typer.Option(min=100, help="Deliveries that are overdue.")] = 300_000,
     quick: Annotated[bool, typer.Option("--quick", help="A few hundred of everything, to see that it works.")] = False,
     json: Figures = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="FILE", help="Draw it too; needs matplotlib. A .png, .svg or .pdf."),
-    ] = None,
+    plot: Plotted = None,
 ) -> None:
     """Measure how a day's work is caught up with that fell due while the service was not there."""
-    if plot is not None and plot.suffix not in PLOTS:
-        wrong_use(f"{plot} should end in {', '.join(PLOTS)}.")
+    _check_plot(plot)
     from bench.recovery.main import run
     from bench.recovery.plan import QUICK, Plan
 
@@ -83,3 +83,29 @@ def accept(
     from bench.accept.plan import QUICK, Plan
 
     run(QUICK if quick else Plan(rounds=rounds, seconds=seconds), json=json)
+
+
+@app.command(epilog="Example: duehook bench peers --only bullmq --only celery-naive --rounds 5 --plot peers.png")
+def peers(
+    rounds: Annotated[int, typer.Option(min=1, help="Figures are medians of these.")] = 3,
+    deliveries: Annotated[int, typer.Option(min=10, help="In the backlog of each turn; slow ones get fewer.")] = 20_000,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A peer to compare with, may be repeated; all without it.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Two hundred for each, to see that it works.")] = False,
+    json: Figures = None,
+    plot: Plotted = None,
+) -> None:
+    """Measure duehook beside Celery, dramatiq, procrastinate, BullMQ, graphile-worker and pg-boss."""
+    _check_plot(plot)
+    from bench.peers.main import names, run
+    from bench.peers.plan import QUICK, Plan
+
+    if unknown := sorted(set(only or ()) - set(names())):
+        wrong_use(f"{', '.join(unknown)} is none of {', '.join(names())}.")
+    run(QUICK if quick else Plan(rounds=rounds, deliveries=deliveries), only=only or (), json=json, plot=plot)
+
+
+def _check_plot(plot: Path | None) -> None:
+    if plot is not None and plot.suffix not in PLOTS:
+        wrong_use(f"{plot} should end in {', '.join(PLOTS)}.")

@@ -1,0 +1,1 @@
+"""duehook beside other ways to send webhooks, each set up as its own documentation advises."""
