@@ -11,6 +11,7 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 import redis
+from kombu import pools
 from sqlalchemy import Engine
 
 from app.ledger.database import connect_engine
@@ -102,8 +103,9 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 @pytest.fixture
 def broker_url(services: LocalServices) -> str:
-    """The session's Valkey, emptied."""
+    """The session's Valkey, emptied. kombu keeps connections by URL, and an earlier test may have killed theirs."""
     services.start()
+    pools.reset()
     with redis.Redis.from_url(services.broker_url) as client:
         client.flushall()
     return services.broker_url
