@@ -156,7 +156,7 @@ CHANGES: dict[str, list[tuple[Callable[[Engine], str], list[str], tuple[str, Act
 # These only look, or run something; what `up` makes are keys, by the same code as `keys create`.
 UNTOLD = {
     *("up", "demo", "eval", "status", "migrate", "api", "relay", "worker", "scan", "beat", "flower", "bench recovery"),
-    *("bench isolation", "bench accept", "keys list", "keys list-sql", "wakeups show", "wakeups shadow"),
+    *("bench isolation", "bench accept", "bench peers", "keys list", "keys list-sql", "wakeups show", "wakeups shadow"),
     *("dead list", "dead show", "audit list"),
     # By HTTP, where their key is the actor.
     *("events post", "events list", "events show", "events cancel", "endpoints list", "endpoints show"),
