@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
@@ -241,7 +242,7 @@ def running(folder: Path) -> Iterator[Fleet]:
         yield fleet
 
 
-def asked(fleet: Fleet, query: str, *parameters: object) -> list[tuple[object, ...]]:
+def asked(fleet: Fleet, query: str, *parameters: object) -> list[tuple[Any, ...]]:
     """Rows straight from the database, asked again until it answers."""
     until = time.monotonic() + 120
     while True:

@@ -4,11 +4,13 @@ import queue
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
 
-from app.client import Client, ConflictError, DuehookError, NewEvent
+from app.client import Accepted, Client, ConflictError, DuehookError, NewEvent
 from tests.chaos.fleet import Fleet
 from tests.chaos.plan import TENANTS, Plan, Step, payload_of
 
@@ -17,10 +19,37 @@ INSERT = """
     INSERT INTO duehook.events (tenant, type, key, data) VALUES (%s, 'order.placed', %s, %s) ON CONFLICT DO NOTHING"""
 
 
-class Load:
-    """`expected` are (tenant, key) of events that must exist, `rolled_back` those that must not; `confirmed` are the
-    reservations whose confirm was answered with yes, `held` those whose hold was.
+@dataclass(slots=True)
+class Told:
+    """What producers were answered, and what they committed themselves.
+
+    `expected` are (tenant, key) of events that must exist, `rolled_back` those that must not; `ids` the ids that the
+    API gave for a key, `due` when it said that a scheduled one is due, in seconds since 1970. `held` are the
+    reservations whose hold was answered with yes, and when it said that they end; `ends` those of them whose confirm or
+    release was, and what that makes of them; `refused` those where it came too late.
     """
+
+    expected: set[tuple[str, str]] = field(default_factory=set)
+    rolled_back: set[tuple[str, str]] = field(default_factory=set)
+    ids: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    due: dict[str, float] = field(default_factory=dict)
+    held: dict[str, float] = field(default_factory=dict)
+    tenants: dict[str, str] = field(default_factory=dict)
+    ends: dict[str, str] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+
+    def accepted(self, tenant: str, events: Iterable[Accepted]) -> None:
+        """As the API answered."""
+        for each in events:
+            assert each.key
+            self.expected.add((tenant, each.key))
+            self.ids.setdefault((tenant, each.key), set()).add(each.id)
+            if each.due_at > each.created_at:
+                self.due[each.id] = each.due_at.timestamp()
+
+
+class Load:
+    """The producers; `told` is what they may rely on."""
 
     def __init__(self, plan: Plan, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -28,10 +57,7 @@ class Load:
         for step in plan.steps():
             self._steps.put(step)
         self.total = self._steps.qsize()
-        self.expected: set[tuple[str, str]] = set()
-        self.rolled_back: set[tuple[str, str]] = set()
-        self.held: set[str] = set()
-        self.confirmed: set[str] = set()
+        self.told = Told()
         self.surprises: Counter[str] = Counter()
         self._holds: dict[str, threading.Event] = {
             step.ids[0]: threading.Event() for step in list(self._steps.queue) if step.what == "hold"
@@ -81,20 +107,20 @@ class Load:
         keyed: dict[str, Any] = {"idempotency_key": f"{step.what}-{step.ids[0]}"}
         match step.what:
             case "hold":
-                client.reservations.hold("seat", hold_seconds=step.seconds, id=step.ids[0], **keyed)
-                self.held.add(step.ids[0])
+                held = client.reservations.hold("seat", hold_seconds=step.seconds, id=step.ids[0], **keyed)
+                self.told.held[held.id] = held.expires_at.timestamp()
+                self.told.tenants[held.id] = step.tenant
                 self._holds[step.ids[0]].set()
             case "confirm" | "release":
                 self._end(step, client, keyed)
             case "list":
                 events = [NewEvent("order.placed", payload_of(key), key=key) for key in step.ids]
-                client.events.post_many(events, **keyed)
-                self.expected |= {(step.tenant, key) for key in step.ids}
+                self.told.accepted(step.tenant, client.events.post_many(events, **keyed))
             case "single" | "scheduled":
                 (key,) = step.ids
                 delay = step.seconds or None
-                client.events.post("order.placed", payload_of(key), key=key, delay_seconds=delay, **keyed)
-                self.expected.add((step.tenant, key))
+                posted = client.events.post("order.placed", payload_of(key), key=key, delay_seconds=delay, **keyed)
+                self.told.accepted(step.tenant, [posted])
             case "sql" | "rolled-back":
                 self._transact(step)
 
@@ -104,13 +130,10 @@ class Load:
             if self._stopped.is_set():
                 return
         try:
-            if step.what == "confirm":
-                client.reservations.confirm(id, **keyed)
-                self.confirmed.add(id)
-            else:
-                client.reservations.release(id, **keyed)
+            act = client.reservations.confirm if step.what == "confirm" else client.reservations.release
+            self.told.ends[id] = act(id, **keyed).status
         except ConflictError:
-            pass  # it came too late
+            self.told.refused.add(id)
 
     def _transact(self, step: Step) -> None:
         wanted = {(step.tenant, key) for key in step.ids}
@@ -119,6 +142,6 @@ class Load:
                 connection.execute(INSERT, (step.tenant, key, psycopg.types.json.Json(payload_of(key))))
             if step.what == "rolled-back":
                 connection.rollback()
-                self.rolled_back |= wanted
+                self.told.rolled_back |= wanted
                 return
-        self.expected |= wanted
+        self.told.expected |= wanted
