@@ -34,6 +34,8 @@ def eval_(
     from app.eval.faults import FAULTS
     from app.eval.thresholds import nearest
 
+    if list_ and print_thresholds:
+        wrong_use("--list and --print-thresholds print different things: ask for one of them.")
     if list_:
         _list(json=json)
         return

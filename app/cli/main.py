@@ -1,8 +1,11 @@
 """The command line's entry."""
 
+import errno
 import os
 import signal
 import sys
+
+CUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of an output that is full
 
 
 def main() -> None:
@@ -20,16 +23,30 @@ def main() -> None:
     except (LocalServiceError, SettingsError) as error:
         print(f"duehook: {error}", file=sys.stderr)
         sys.exit(FAILED)
+    except OSError as error:
+        if error.errno not in CUT:
+            raise
+        _tell_cut(error)
+        sys.exit(FAILED)
     finally:
-        _flush()
+        if not _flush():
+            sys.exit(FAILED)
 
 
-def _flush() -> None:
-    """A reader that has gone away, as in `duehook keys list | head -1`, is no reason for a traceback at exit."""
+def _flush() -> bool:
+    """Whether nothing was cut; a reader that has gone away, as in `duehook keys list | head -1`, wants no more."""
     try:
         sys.stdout.flush()
-    except OSError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno in CUT:
+            _tell_cut(error)
+            return False
+    return True
+
+
+def _tell_cut(error: OSError) -> None:
+    print(f"duehook: not all of it could be written ({error.strerror}).", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def run(wanted: Wanted, *, json: bool = False, html: Path | None = None) -> None
     Raises LocalServiceError, one sentence, when it can't be run. Nothing of it is left running or lying about.
     """
     if html is not None:
-        _write(html, "")  # found out now, not when all is done
+        _write(html, "", mode="a")  # found out now, not when all is done; what is there stays until then
     with Display() as display:
         report = perform(wanted, display)
     if html is not None:
@@ -190,8 +190,9 @@ def _sentences(where: Installation) -> Iterator[None]:
         raise LocalServiceError(f"The database can't be used: {str(error).strip().splitlines()[0]}.") from None
 
 
-def _write(file: Path, text: str) -> None:
+def _write(file: Path, text: str, mode: str = "w") -> None:
     try:
-        file.write_text(text, encoding="utf-8")
+        with file.open(mode, encoding="utf-8") as opened:
+            opened.write(text)
     except OSError as error:
         raise LocalServiceError(f"{file} can't be written ({error.strerror}): give --html another file.") from None

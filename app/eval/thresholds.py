@@ -61,7 +61,8 @@ class Thresholds:
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
-        yield "# The most that each figure may be. Leave a line out to keep what is built in."
+        yield "# The most that each figure may be. A line up here is for each fault whose own section has none;"
+        yield "# without it what is built in stays. A line left out of a section is replaced by the one up here."
         for name, limit in self.common.items():
             yield f"{name} = {limit:g}  # {FIGURES[name]}"
         for fault, limits in self.own.items():

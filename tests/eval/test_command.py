@@ -25,6 +25,7 @@ def test_the_list_names_every_fault_and_which_would_hurt_others() -> None:
     ("arguments", "code", "sentence"),
     [
         (["--only", "relay-kiled"], 2, "'relay-kiled' is not a fault; did you mean relay-killed? --list shows them."),
+        (["--list", "--print-thresholds"], 2, "--list and --print-thresholds print different things: ask for one"),
         (["--disruptive"], 2, "--disruptive goes with --existing: a service of its own is always treated badly."),
         (["--thresholds", "/nowhere.toml"], 2, "/nowhere.toml can't be read (No such file or directory)."),
         (["--html", "/nowhere/page.html"], 1, "/nowhere/page.html can't be written (No such file or directory)"),

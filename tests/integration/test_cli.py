@@ -296,6 +296,16 @@ def at_a_terminal(arguments: list[str], *, columns: int, **settings: object) -> 
     return shown.decode().replace("\r\n", "\n")
 
 
+@pytest.mark.parametrize("command", ["keys list", "eval --list", "eval --print-thresholds"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_output_that_is_full_is_told_in_a_sentence(database_url: str, command: str, unbuffered: str) -> None:
+    env = environment(database_url=database_url) | {"PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*DUEHOOK, *command.split()], env=env, stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.decode() == "duehook: not all of it could be written (No space left on device).\n"
+
+
 @pytest.mark.parametrize("command", [["--help"], ["keys", "list"], ["status", "--json"]], ids=" ".join)
 def test_a_reader_that_goes_away_is_no_error_to_speak_of(database_url: str, command: list[str]) -> None:
     reader, writer = os.pipe()
