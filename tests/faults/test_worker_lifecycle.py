@@ -5,17 +5,22 @@ import signal
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import redis
+from kombu.connection import Connection
 from sqlalchemy import Engine, text
 
+from app import settings as settings_of
+from app.broker import make_celery
 from app.local.postgres import Postgres
 from app.local.services import LocalServices
 from tests.conftest import Connect
 from tests.faults.test_crash_table import all_delivered, stalled
-from tests.ledgers import TENANT, rows, some_events
+from tests.ledgers import TENANT, deliveries_of, rows, some_events
+from tests.messages import wakeup
 from tests.processes import Process, Service
 from tests.receivers import Receiver
 from tests.waiting import wait_until
@@ -128,6 +133,38 @@ def test_a_warm_stop_records_what_is_in_the_air_and_nothing_waits_for_what_was_h
     patient.worker("delivery").wait_ready()
     wait_until(lambda: all_delivered(engine, 11), deadline=6)
     assert set(receiver.events.values()) == {1}
+
+
+def test_what_became_of_a_task_is_told_to_flower_also_when_the_worker_stops_at_once(
+    engine: Engine, running: Service, receiver: Receiver, broker_url: str
+) -> None:
+    receiver.register(engine)
+    worker = running.worker("delivery").wait_ready()
+    celery = make_celery(settings_of.load(broker_url=broker_url))
+    (delivery,) = deliveries_of(engine, *some_events(engine))
+    told: list[str] = []
+    handlers = {"*": lambda event: told.append(event["type"])}
+    with (
+        celery.connection_for_read() as first,
+        celery.events.Receiver(first, handlers=handlers).consumer_context(wakeup=False) as (connection, _, _),
+        redis.Redis.from_url(broker_url) as client,
+    ):
+        wait_until(lambda: hear(connection) and listeners(client) == 2, what="it listens, as the worker does")
+        client.lpush("duehook:delivery", wakeup([delivery], [0]))
+        wait_until(lambda: receiver.events)
+        assert worker.stop() == 0
+        wait_until(lambda: hear(connection) and "task-succeeded" in told)
+    assert told.count("task-received") == told.count("task-started") == 1
+
+
+def listeners(client: "redis.Redis") -> int:
+    return sum(int(each["psub"]) for each in client.client_list())
+
+
+def hear(connection: Connection) -> bool:
+    with suppress(TimeoutError):
+        connection.drain_events(timeout=0.1)
+    return True
 
 
 def test_what_a_killed_worker_held_comes_up_again_as_soon_as_it_is_known_to_be_silent(
