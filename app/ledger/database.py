@@ -1,11 +1,14 @@
 """Connections to the ledger."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import psycopg
 from psycopg import errors
-from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError, OperationalError, TimeoutError
+
+from app.ledger.arrays import ArrayDumper
 
 T = TypeVar("T")
 
@@ -45,7 +48,7 @@ def connect_engine(
 ) -> Engine:
     """An engine that connects when first used and replaces connections that a restart has cut."""
     options = " ".join(f"-c {name}={value}" for name, value in (SESSION if session is None else session).items())
-    return create_engine(
+    engine = create_engine(
         driver_url(database_url),
         pool_size=pool_size,
         max_overflow=0,
@@ -54,6 +57,12 @@ def connect_engine(
         hide_parameters=True,  # an error's text reaches logs; payloads and secrets must not
         connect_args={"application_name": application_name, "options": options, "connect_timeout": 5},
     )
+    event.listen(engine, "connect", _write_arrays_quickly)
+    return engine
+
+
+def _write_arrays_quickly(connection: psycopg.Connection[Any], _: object) -> None:
+    connection.adapters.register_dumper(list, ArrayDumper)
 
 
 def in_transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
