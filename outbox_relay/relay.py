@@ -29,10 +29,10 @@ from outbox_relay.wire import LOST, Wakeup, make_wire
 log = structlog.get_logger("duehook.relay")
 
 # Receiving a message costs a worker more than a millisecond of CPU, an id in a batch a twentieth of that.
-MOST_IDS = 100
+MOST_IDS = 200
 TOGETHER = timedelta(seconds=1)  # a message's ids are due within it
-MOST_MESSAGES = 10  # waiting in one queue; more waits in PostgreSQL, where it can be shared fairly
-MOST_BACKLOG = 6  # the same of a backlog: what falls due just now waits behind them
+MOST_MESSAGES = 5  # waiting in one queue; more waits in PostgreSQL, where it can be shared fairly
+MOST_BACKLOG = 3  # the same of a backlog: what falls due just now waits behind them
 IDLE = (0.002, 0.02)  # seconds between looks while there is nothing: at first, at most
 OTHERS = 0.2  # the same while the scan notices everything
 TROUBLE = (0.1, 5.0)  # seconds between tries while the broker or the database is away

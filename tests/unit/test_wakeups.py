@@ -56,9 +56,9 @@ def test_kinds_and_far_apart_times_travel_apart() -> None:
 
 
 def test_a_message_holds_a_bounded_number_of_ids_and_none_is_lost() -> None:
-    messages = list(wakeups([taken(ref, -1) for ref in range(250)], NOW))
+    messages = list(wakeups([taken(ref, -1) for ref in range(2 * MOST_IDS + 50)], NOW))
     assert [len(each.rows) for each in messages] == [MOST_IDS, MOST_IDS, 50]
-    assert {row.ref for each in messages for row in each.rows} == set(range(250))
+    assert {row.ref for each in messages for row in each.rows} == set(range(2 * MOST_IDS + 50))
 
 
 def test_nothing_taken_is_nothing_to_say() -> None:
