@@ -16,6 +16,7 @@ from app.core.reservations import Hold
 from app.domain.wakeups import Lane
 from app.ledger import events, service
 from app.ledger.events import NewEvent
+from outbox_relay.relay import MOST_IDS
 from tests.faults.test_crash_table import all_delivered
 from tests.ledgers import TENANT, rows, some_events
 from tests.processes import PATIENT, Process, Service
@@ -183,14 +184,15 @@ def test_what_waits_in_the_queue_stays_there_when_the_scan_does_the_work(
     running.environment |= PATIENT
     receiver.register(engine)
     running.relay().wait_ready()
+    events = 2 * MOST_IDS + 50
     with watched(broker_url) as wire:
-        some_events(engine, 250)
+        some_events(engine, events)
         wait_until(lambda: rows(engine, "SELECT min(publications) FROM duehook.outbox") == [1])
         in_queue = wire.waiting()
         assert len(in_queue) >= 3
         give_to_scan(engine, 100)
         running.scan()
-        wait_until(lambda: all_delivered(engine, 250), deadline=30)
+        wait_until(lambda: all_delivered(engine, events), deadline=30)
         assert wire.waiting() >= in_queue
         give_to_scan(engine, 0)
         running.worker("delivery")
