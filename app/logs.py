@@ -3,11 +3,15 @@
 Nor an exception's words, whoever logs it: see `app.domain.faults`.
 """
 
+import json
 import logging
 import sys
 import threading
+from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
+import orjson
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
@@ -29,9 +33,9 @@ def configure(settings: Settings) -> None:
         _tell_exception,
     ]
     structlog.configure(
-        processors=[*shared, structlog.processors.JSONRenderer()],
+        processors=[*shared, structlog.processors.JSONRenderer(_quickly)],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
@@ -49,6 +53,14 @@ def configure(settings: Settings) -> None:
     root.setLevel(level)
     sys.excepthook = _uncaught
     threading.excepthook = _uncaught_in_thread
+
+
+def _quickly(event: EventDict, default: Callable[[Any], Any]) -> bytes:
+    """A tenth of what the standard library takes for the line of an attempt, which was a tenth of a worker's work."""
+    try:
+        return orjson.dumps(event, default)
+    except TypeError:  # half a surrogate pair, or a number beyond 64 bits
+        return json.dumps(event, default=default).encode()
 
 
 def _tell_exception(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

@@ -2,8 +2,11 @@
 
 No network call in a transaction: a relay that dies between two steps leaves rows that come up again, and a wake-up
 that was published twice finds nothing to do the second time. Several may run side by side.
+
+A row is moved a moment after it was published: most have been claimed by then, which has moved them already.
 """
 
+import math
 import random
 import threading
 import time
@@ -18,7 +21,7 @@ from sqlalchemy import Engine
 
 from app import broker, metrics
 from app.core.clock import LedgerClock
-from app.core.taking import AHEAD, FRESH, Taking
+from app.core.taking import AHEAD, FRESH, Batch, Taking
 from app.domain.wakeups import AT_ONCE, LANE, Adapter, Kind, Lane
 from app.ledger import service
 from app.ledger.database import UNDONE, cause_of, in_transaction
@@ -34,6 +37,7 @@ TOGETHER = timedelta(seconds=1)  # a message's ids are due within it
 MOST_MESSAGES = 5  # waiting in one queue; more waits in PostgreSQL, where it can be shared fairly
 MOST_BACKLOG = 3  # the same of a backlog: what falls due just now waits behind them
 IDLE = (0.002, 0.02)  # seconds between looks while there is nothing: at first, at most
+UNCLAIMED = 0.3  # seconds after which what was published is moved if nobody has claimed it; less than a take lasts
 OTHERS = 0.2  # the same while the scan notices everything
 TROUBLE = (0.1, 5.0)  # seconds between tries while the broker or the database is away
 UNREADY = 5.0  # seconds of trouble until it says so
@@ -99,6 +103,7 @@ class Relay:
         self._taking = Taking(engine, Adapter.QUEUE, settings.publish_lease, settings.horizon)
         self._wire = make_wire(celery)
         self._ahead = {lane: Ahead() for lane in Lane}
+        self._published: deque[tuple[float, Batch]] = deque()  # when, and what has not been moved
         self._epoch: str | None = None
         self._stop = threading.Event()
 
@@ -131,6 +136,7 @@ class Relay:
             pause = IDLE[0] if found else min(pause * 2, IDLE[1])
             if not found:
                 self._stop.wait(OTHERS if self._taking.idle else pause)
+        self._move_at_the_end()
         self._wire.close()
 
     def once(self) -> int:
@@ -138,16 +144,29 @@ class Relay:
         seen = self._wire.look()
         if seen.epoch not in (None, self._epoch):
             self._begin(seen.epoch)
+        self._move(time.monotonic() - UNCLAIMED)
         batch = self._taking.take(self._rooms(seen.waiting))
         if batch.rows:
             messages = list(wakeups(batch.rows, self._clock.now()))
             self._wire.publish(messages)
             for lane, ahead in self._ahead.items():
                 ahead.add([each for each in messages if LANE[each.kind] is lane])
-            self._taking.move(batch)
+            self._published.append((time.monotonic(), batch))
             for lane, number in Counter(LANE[row.kind] for row in batch.rows).items():
                 metrics.PUBLISHED.labels(lane.value).inc(number)
         return len(batch.rows)
+
+    def _move(self, until: float) -> None:
+        """Move what was published until then, by the monotonic clock, and is still as it was taken."""
+        while self._published and self._published[0][0] <= until:
+            self._taking.move(self._published[0][1])
+            self._published.popleft()
+
+    def _move_at_the_end(self) -> None:
+        try:
+            self._move(math.inf)
+        except UNDONE as error:  # the takes lapse, and it is published once more
+            log.warning("not_moved", batches=len(self._published), error=cause_of(error))
 
     def _begin(self, epoch: str) -> None:
         """The broker is in a life that we do not know: if it is news to the ledger too, what was published is lost.
@@ -155,7 +174,9 @@ class Relay:
         The rows first: a relay that dies in between does it again. So does another one that sees it too; what is
         published twice finds nothing to do.
         """
-        if in_transaction(self._engine, service.broker_epoch) != epoch:
+        ours = bool(self._published)  # which nobody else could find among what was published
+        self._move(math.inf)
+        if ours or in_transaction(self._engine, service.broker_epoch) != epoch:
             lost = self._taking.look_at_published()
             in_transaction(self._engine, lambda connection: service.set_broker_epoch(connection, epoch))
             tell = log.warning if lost else log.info  # at the first start there is nothing to lose

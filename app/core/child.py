@@ -6,7 +6,6 @@ import signal
 import subprocess
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from multiprocessing.connection import wait
 from uuid import UUID
 
@@ -84,7 +83,7 @@ def _blocked(signals: Collection[signal.Signals]) -> Iterator[None]:
 
 def written(claim: Claim, claimed_at: float) -> bytes:
     """A claim and the monotonic time before it was made, which all processes of a host share, as a line."""
-    return json.dumps([claimed_at, asdict(claim)], default=str).encode() + b"\n"
+    return json.dumps([claimed_at, claim._asdict()], default=str).encode() + b"\n"
 
 
 def read(line: bytes) -> tuple[Claim, float]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
@@ -171,7 +171,7 @@ def record(engine: Engine, endings: Sequence[Ending], *, max_age: timedelta) -> 
 def _record_bare(engine: Engine, ending: Ending, error: DBAPIError, max_age: timedelta) -> dict[int, DeliveryStatus]:
     log.error("ending_refused", delivery=ending.delivery, error=type(error.orig).__name__)
     said: dict[str, Any] = dict.fromkeys(("status_code", "address", "excerpt", "location", "retry_after"))
-    bare = replace(ending, **said, key_ids=(), error="what came back can't be stored")
+    bare = ending._replace(**said, key_ids=(), error="what came back can't be stored")
     if bare == ending:
         raise error
     return record(engine, [bare], max_age=max_age)

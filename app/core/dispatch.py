@@ -51,6 +51,7 @@ MOST_RECORDS = 200  # outcomes in one statement
 GATHER = 0.003  # seconds that the first outcome waits for others
 SEALED = timedelta(seconds=30)  # until another process, with the right keys, may have it
 LOOK = 0.1  # seconds between two looks at whether the wait for what is in the air is cut
+ATTEMPTS = {each: metrics.ATTEMPTS.labels(each.value) for each in Outcome}  # looked up once, not for each attempt
 ABOUT_ENDPOINT = (Outcome.GONE, Outcome.REJECTED)
 STATUS = {Done: DeliveryStatus.DELIVERED, Again: DeliveryStatus.SCHEDULED, Bury: DeliveryStatus.DEAD}
 TROUBLE = (0.05, 0.5)  # seconds between tries to record while the database is away
@@ -92,7 +93,7 @@ def _count(claim: Claim, ending: Ending, state: DeliveryStatus | None, now: floa
     if state is None:
         metrics.NOOPS.labels(Kind.DELIVERY.value, "superseded").inc()
         return
-    metrics.ATTEMPTS.labels(ending.outcome.value).inc()
+    ATTEMPTS[ending.outcome].inc()
     metrics.CLAIM_TO_COMMIT.observe(now - claim.claimed_at)
     if claim.step:
         metrics.RETRY_AGE.observe(ending.started_at.timestamp() - claim.since)
@@ -457,7 +458,8 @@ class Dispatcher:
             max_retry_after=self._max_retry_after,
             jitter=random.random(),
         )
-        ending = Ending(
+        answered = exchange if isinstance(exchange, Answered) else None
+        return Ending(
             request.claim.delivery,
             request.claim.token,
             STATUS[type(judged)],
@@ -466,16 +468,12 @@ class Dispatcher:
             ended,
             after=judged.after if isinstance(judged, Again) else timedelta(),
             reason=judged.reason if isinstance(judged, Bury) else None,
+            status_code=answered.status if answered else None,
             address=exchange.address,
             key_ids=request.key_ids,
-        )
-        if not isinstance(exchange, Answered):
-            return replace(ending, error=exchange.error)
-        return replace(
-            ending,
-            status_code=exchange.status,
-            excerpt=exchange.excerpt,
-            location=exchange.location,
+            error=None if isinstance(exchange, Answered) else exchange.error,
+            excerpt=answered.excerpt if answered else None,
+            location=answered.location if answered else None,
             retry_after=hint,
         )
 

@@ -13,13 +13,13 @@ from sqlalchemy import Engine as Database
 from app.domain.identity import public_id
 from app.domain.signature import sign
 from app.domain.signing_keys import SigningKey, signing_key
-from app.domain.urls import EndpointUrl, Unacceptable, parse_headers, parse_url
+from app.domain.urls import Origin, Unacceptable, parse_headers, parse_url
 from app.ledger import endpoints, events
 from app.ledger.deliveries import Claim
 from app.ledger.endpoints import Endpoint, SealedSecret
 from app.ledger.sealing import Sealer, WrongKeyError
 from app.sending.engine import Places, Send
-from app.sending.transport import request_head
+from app.sending.transport import begin_head, end_head
 
 log = structlog.get_logger("duehook.delivery")
 REMEMBERED = 10_000  # endpoints
@@ -51,8 +51,8 @@ class _Target:
     """An endpoint as one revision of it is sent to."""
 
     revision: int
-    url: EndpointUrl = field(repr=False)
-    headers: tuple[tuple[str, str], ...] = field(repr=False)
+    origin: Origin = field(repr=False)
+    head: bytes = field(repr=False)  # what all its requests begin with
     keys: tuple[_Key, ...]
     schedule: tuple[float, ...] | None
 
@@ -94,7 +94,12 @@ class Requests:
         self._database = database
         self._sealer = sealer
         self._places = places
-        self._user_agent = f"duehook/{version}"
+        self._common = (
+            ("content-type", "application/json"),
+            ("user-agent", f"duehook/{version}"),
+            ("accept", "*/*"),
+            ("accept-encoding", "identity"),
+        )
         self.deadline = deadline
         self._targets: OrderedDict[int, _Target] = OrderedDict()
         self._lock = threading.Lock()
@@ -127,20 +132,15 @@ class Requests:
     ) -> Send[Request]:
         timestamp = int(now.timestamp())
         headers = (
-            ("content-type", "application/json"),
-            ("user-agent", self._user_agent),
-            ("accept", "*/*"),
-            ("accept-encoding", "identity"),
             ("webhook-id", event_id),
             ("webhook-timestamp", str(timestamp)),
             ("webhook-signature", sign([key.key for key in keys], event_id, timestamp, body)),
             ("duehook-attempt", str(claim.attempt)),
             ("duehook-delivery-id", public_id("dlv", claim.delivery)),
-            *target.headers,
         )
-        head = request_head(target.url, headers, len(body))
+        head = end_head(target.head, headers, len(body))
         request = Request(claim, target.revision, target.schedule, tuple(key.id for key in keys))
-        return Send(request, claim.endpoint, target.url.origin, head, body)
+        return Send(request, claim.endpoint, target.origin, head, body)
 
     def _read(
         self, connection: Connection, claims: Sequence[Claim]
@@ -196,8 +196,8 @@ class Requests:
             raise ValueError("the endpoint's retry schedule holds no time that can be waited")
         return _Target(
             endpoint.revision,
-            url,
-            tuple(headers.items()),
+            url.origin,
+            begin_head(url, (*self._common, *headers.items())),
             tuple(
                 _Key(
                     public_id("key", secret.seq),

@@ -47,7 +47,7 @@ def outcome_of(exchange: Exchange) -> Outcome:
     """How the attempt ended (contract, section 4)."""
     match exchange:
         case Answered(status=status, retry_after=hint):
-            return _outcome_of_status(status, has_hint=is_readable(hint))
+            return _outcome_of_status(status, hint)
         case Unreached():
             return Outcome.UNREACHED
         case Unknown():
@@ -58,7 +58,7 @@ def outcome_of(exchange: Exchange) -> Outcome:
             assert_never(exchange)
 
 
-def _outcome_of_status(status: int, *, has_hint: bool) -> Outcome:
+def _outcome_of_status(status: int, hint: str | None) -> Outcome:
     match status:
         case 410:
             return Outcome.GONE
@@ -68,7 +68,7 @@ def _outcome_of_status(status: int, *, has_hint: bool) -> Outcome:
             return Outcome.FAILED
         case 429:
             return Outcome.THROTTLED
-        case 503 if has_hint:
+        case 503 if is_readable(hint):
             return Outcome.THROTTLED
     return _outcome_of_class(status // 100)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from sqlalchemy import Connection, text
@@ -15,8 +16,7 @@ from app.domain.wakeups import Answer
 TURNED_AWAY = frozenset({Answer.NO_ROOM, Answer.PACED, Answer.DISABLED})
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """A delivery taken by this token: the right to send it once and to record what came of it."""
 
     delivery: int
@@ -154,22 +154,9 @@ def claim(
     rows = connection.execute(_CLAIM, parameters).all()
     answers = {row.id: Answer(row.answer) for row in rows}
     claims = [
-        Claim(
-            row.id,
-            token,
-            row.event,
-            row.endpoint,
-            row.revision,
-            row.attempt,
-            row.step,
-            row.troubled,
-            row.abandoned,
-            row.lapsed,
-            row.since,
-            row.claimed_at,
-        )
-        for row in rows
-        if row.answer == Answer.TAKEN
+        Claim(id, token, event, endpoint, *rest)
+        for id, answer, event, endpoint, *rest in rows
+        if answer == Answer.TAKEN
     ]
     if passed_over := [each for each in ids if each not in answers]:
         locked = set(connection.execute(_EXISTING, {"ids": passed_over}).scalars())
@@ -197,8 +184,7 @@ def park(connection: Connection, ids: Sequence[int]) -> list[int]:
     return list(connection.execute(_PARK, {"ids": list(ids)}).scalars())
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """What came of a claim: the attempt as seen, and what the schedule makes of it.
 
     `status` is delivered, dead (with `reason`) or scheduled (`after` from now, by the database's clock).

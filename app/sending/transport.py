@@ -30,18 +30,32 @@ _SET_BY_US = frozenset((b"host", b"content-length", b"transfer-encoding", b"expe
 _UNTRUE_ONCE_READ = frozenset((b"content-length", b"content-encoding", b"transfer-encoding"))
 
 
+def begin_head(url: EndpointUrl, headers: Iterable[tuple[str, str]], method: str = "POST") -> bytes:
+    """The request line and the headers that all requests to a URL share, for `end_head`; ValueError as there."""
+    return _lines([f"{method} {url.target.decode('ascii')} HTTP/1.1", f"host: {url.authority}", *_fields(headers)])
+
+
+def end_head(begun: bytes, headers: Iterable[tuple[str, str]], content_length: int) -> bytes:
+    """With a request's own headers, ready for `send`; ValueError for what would break the framing."""
+    return begun + _lines([*_fields(headers), f"content-length: {content_length}", ""])
+
+
 def request_head(
     url: EndpointUrl, headers: Iterable[tuple[str, str]], content_length: int, method: str = "POST"
 ) -> bytes:
-    """The request line and headers of a request, ready for `send`; ValueError for what would break the framing."""
-    lines = [f"{method} {url.target.decode('ascii')} HTTP/1.1", f"host: {url.authority}"]
-    lines += [f"{name}: {value}" for name, value in headers]
-    lines += [f"content-length: {content_length}", "", ""]
-    head = "\r\n".join(lines).encode("latin-1")
-    breaks = len(lines) - 1
-    if head.count(b"\n") != breaks or head.count(b"\r") != breaks or b"\0" in head:
+    """Both in one."""
+    return end_head(begin_head(url, (), method), headers, content_length)
+
+
+def _fields(headers: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"{name}: {value}" for name, value in headers]
+
+
+def _lines(lines: list[str]) -> bytes:
+    text = "\r\n".join([*lines, ""]).encode("latin-1")
+    if text.count(b"\n") != len(lines) or text.count(b"\r") != len(lines) or b"\0" in text:
         raise ValueError("a header holds a line end or NUL")
-    return head
+    return text
 
 
 class PinnedTransport(httpx.AsyncBaseTransport):

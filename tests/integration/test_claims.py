@@ -3,7 +3,6 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -394,7 +393,7 @@ def test_a_claim_that_was_claimed_anew_is_not_renewed_and_neither_is_the_newer_o
 def test_each_claim_is_renewed_by_its_own_token(engine: Engine, clock: Clock) -> None:
     ids = some_deliveries(engine, 2)
     (first,), (second,) = (claimed(engine, each) for each in ids)
-    assert renew(engine, replace(first, token=second.token), replace(second, token=first.token)) == []
+    assert renew(engine, first._replace(token=second.token), second._replace(token=first.token)) == []
     assert renew(engine, first, second) == ids
 
 

@@ -18,7 +18,8 @@ from outbox_relay.relay import MOST_MESSAGES, Relay, _what
 from outbox_relay.wire import EPOCH, LOST
 from tests.clock import Clock
 from tests.conftest import Connect
-from tests.ledgers import TENANT, an_endpoint, rows, some_events
+from tests.ledgers import TENANT, an_endpoint, claimed, rows, some_events
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_a_full_lane_takes_nothing_and_the_other_goes_on(engine: Engine, relay: 
             "INSERT INTO duehook.reservations (tenant, resource, expires_at) VALUES ('acme', 'a', now())"
         )
     assert relay.once() == 1
-    assert rows(engine, "SELECT kind FROM duehook.outbox WHERE publications > 0") == ["reservation"]
+    assert rows(engine, "SELECT kind FROM duehook.outbox WHERE taken IS NOT NULL") == ["reservation"]
 
 
 def messages_of(broker_url: str, lane: str) -> list[dict[str, Any]]:
@@ -137,7 +138,7 @@ def test_what_could_not_be_published_comes_up_again_when_the_take_lapses(
     with redis.Redis.from_url(broker_url) as client:
         assert relay.once() == 1
         with engine.begin() as connection:
-            connection.execute(text("UPDATE duehook.outbox SET look_at = duehook.now(), publications = 0"))
+            connection.execute(text("UPDATE duehook.outbox SET look_at = duehook.now(), taken = NULL"))
         client.config_set("maxmemory", 1)
         try:
             with pytest.raises(LOST):
@@ -148,6 +149,42 @@ def test_what_could_not_be_published_comes_up_again_when_the_take_lapses(
     assert rows(engine, "SELECT publications FROM duehook.outbox") == [0]
     clock.advance(seconds=3)
     assert relay.once() == 1
+
+
+PUBLISHED = "SELECT publications FROM duehook.outbox WHERE kind = 'delivery' ORDER BY ref"
+
+
+def test_only_what_nobody_has_claimed_a_moment_later_is_moved(engine: Engine, relay: Relay) -> None:
+    """A claim sets the next look itself; to move the row before it would be work for nothing."""
+    an_endpoint(engine)
+    some_events(engine, 3)
+    assert relay.once() == 3
+    assert (relay.once(), rows(engine, PUBLISHED)) == (0, [0, 0, 0])
+    (first,) = claimed(engine, rows(engine, "SELECT min(id) FROM duehook.deliveries")[0])
+    wait_until(lambda: relay.once() or rows(engine, PUBLISHED) != [0, 0, 0], what="it has moved them")
+    left = rows(engine, "SELECT ref FROM duehook.outbox WHERE publications = 0")
+    assert (left, rows(engine, PUBLISHED)) == ([first.delivery], [0, 1, 1])
+
+
+def test_a_relay_that_stops_moves_what_it_has_published(engine: Engine, relay: Relay) -> None:
+    an_endpoint(engine)
+    some_events(engine, 3)
+    assert relay.once() == 3
+    relay.stop()
+    relay.run()
+    assert rows(engine, PUBLISHED) == [1, 1, 1]
+
+
+def test_what_a_relay_has_not_moved_when_the_broker_is_emptied_is_published_again_though_another_saw_it_first(
+    engine: Engine, relay: Relay, settings: Settings, broker_url: str
+) -> None:
+    an_endpoint(engine)
+    some_events(engine, 5)
+    assert relay.once() == 5
+    with redis.Redis.from_url(broker_url) as client:
+        client.flushall()
+    assert Relay(settings, engine, make_celery(settings), LedgerClock(engine)).once() == 0
+    assert relay.once() == 5
 
 
 def test_what_an_emptied_broker_has_lost_is_published_again_by_the_next_look(
@@ -192,6 +229,7 @@ def test_another_relay_on_the_same_broker_publishes_nothing_again(
     an_endpoint(engine)
     some_events(engine, 5)
     assert relay.once() == 5
+    wait_until(lambda: relay.once() or rows(engine, PUBLISHED) == [1] * 5, what="it has moved them")
     assert Relay(settings, engine, make_celery(settings), LedgerClock(engine)).once() == 0
 
 

@@ -210,10 +210,25 @@ NO_TRUTH = (
         invariant=8,
         guard="The epoch is kept in the ledger: a relay that starts anew repeats nothing.",
         edits=(
-            Edit(RELAY, "        if in_transaction(self._engine, service.broker_epoch) != epoch:", "        if True:"),
+            Edit(
+                RELAY,
+                "        if ours or in_transaction(self._engine, service.broker_epoch) != epoch:",
+                "        if True:",
+            ),
         ),
         change="every relay begins a life of the broker",
         tests=("tests/integration/test_relay.py::test_another_relay_on_the_same_broker_publishes_nothing_again",),
+    ),
+    Mutant(
+        name="unmoved-left-to-others",
+        invariant=8,
+        guard="What a relay has not moved yet when the broker was emptied is published again by itself.",
+        edits=(Edit(RELAY, "        ours = bool(self._published)", "        ours = False"),),
+        change="whoever saw it first has done it all",
+        tests=(
+            "tests/integration/test_relay.py::test_what_a_relay_has_not_moved_when_the_broker_is_emptied_is_published"
+            "_again_though_another_saw_it_first",
+        ),
     ),
     Mutant(
         name="unpublished-hurried",

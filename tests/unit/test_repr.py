@@ -43,7 +43,7 @@ THINGS = [
     Rotated(SECRET, AT),
     parsed,
     _Key("key_1", key, None),
-    _Target(1, parsed, (("x-token", HIDDEN),), (_Key("key_1", key, None),), None),
+    _Target(1, parsed.origin, HIDDEN.encode(), (_Key("key_1", key, None),), None),
     Send(Request(claim, 1, None, ("key_1",)), 1, parsed.origin, HIDDEN.encode(), HIDDEN.encode()),
     NewEvent("a", f'"{HIDDEN}"'),
     Event("evt_1", 1, HIDDEN.encode()),
