@@ -1,6 +1,7 @@
 """Celery's consumer, on a transport of ours: what no worker can act on comes to it wrapped, and is recorded."""
 
 import logging
+import math
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -35,7 +36,11 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         return super().ensure_connected(conn)
 
     def register_with_event_loop(self, hub: Any) -> None:
+        """The loop alone publishes them: the dispatcher lets whoever sends the 24th do it, and a task's thread must not
+        be on an AMQP connection that the loop reads.
+        """
         super().register_with_event_loop(hub)
+        self.event_dispatcher.buffer_limit = math.inf
         hub.call_repeatedly(EVENTS_WAIT, self._flush_events)
 
     def on_send_event_buffered(self) -> None:

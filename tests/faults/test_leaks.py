@@ -245,7 +245,7 @@ def logs(up: Up) -> dict[str, bytes]:
 
 def logged(up: Up, event: str) -> None:
     wait_until(
-        lambda: any(f'"event": "{event}"'.encode() in log for log in logs(up).values()),
+        lambda: any(f'"event":"{event}"'.encode() in log for log in logs(up).values()),
         deadline=60,
         what=f"{event} was logged",
     )
@@ -271,9 +271,9 @@ def test_the_run_was_one(up: Up, loud: Loud, run: Run) -> None:
     assert "blocked" in outcomes
     text = b"".join(logs(up).values()).decode()
     for event in ("attempt", "unsendable", "endpoint_sealed_under_another_key", "endpoint_unusable", "row_refused"):
-        assert f'"event": "{event}"' in text, event
+        assert f'"event":"{event}"' in text, event
     for event in ("task_raised", "poison_message", "relay_waits", "control_message_dropped"):
-        assert f'"event": "{event}"' in text, event
+        assert f'"event":"{event}"' in text, event
 
 
 def test_no_log_holds_any_of_it(up: Up, run: Run, exact: tuple[str, ...]) -> None:

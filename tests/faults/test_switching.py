@@ -138,7 +138,7 @@ def give(engine: Engine, share: int, *to: Process) -> None:
     """Give the scan this share, and wait until those who have work now have acted on some."""
 
     def acts() -> int:
-        return sum(each.log.read_text().count('"event": "woken"') for each in to)
+        return sum(each.log.read_text().count('"event":"woken"') for each in to)
 
     before = acts()
     give_to_scan(engine, share)
