@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.judges import Verdict
 from tests.chaos.plan import KINDS, Plan
 from tests.chaos.run import report, run
-from tests.chaos.verdict import Verdict
 
 PLAN = Plan(seed=20261201, deliveries=6_000, faults=40, minutes=2.0)
 
