@@ -99,28 +99,29 @@ def in_the_air(fleet: Fleet) -> Iterator[None]:
 
 @contextmanager
 def frozen(fleet: Fleet, name: str, seen: Seen) -> Iterator[None]:
-    with _stopped(fleet.slots[name].pid, seen):
+    with stopped(fleet.slots[name].pid, seen):
         yield
 
 
 @contextmanager
-def _stopped(pid: int | None, seen: Seen) -> Iterator[None]:
+def stopped(pid: int | None, seen: Seen) -> Iterator[None]:
     with suppress(ProcessLookupError):
         if pid:
             os.kill(pid, signal.SIGSTOP)
     yield
     with suppress(ProcessLookupError):
         if pid:
-            seen["stood still"] += _stands(pid)
+            seen["stood still"] += stands(pid)
             os.kill(pid, signal.SIGCONT)
 
 
-def _stands(pid: int) -> bool:
+def stands(pid: int) -> bool:
     """Whether every thread of it is stopped."""
     try:
-        return all("\nState:\tT" in each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/status"))
-    except OSError:  # it has ended
+        states = [each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/status")]
+    except OSError:  # it ends
         return False
+    return bool(states) and all("\nState:\tT" in each for each in states)
 
 
 @contextmanager
@@ -162,7 +163,7 @@ def _listens(port: int) -> bool:
 
 @contextmanager
 def redis_frozen(fleet: Fleet, _: str, seen: Seen) -> Iterator[None]:
-    with _stopped(fleet.valkey.pid, seen):
+    with stopped(fleet.valkey.pid, seen):
         yield
 
 
@@ -170,7 +171,7 @@ def redis_frozen(fleet: Fleet, _: str, seen: Seen) -> Iterator[None]:
 def redis_read_only(fleet: Fleet, _: str, seen: Seen) -> Iterator[None]:
     with _broker(fleet) as broker:
         broker.execute_command("REPLICAOF", "127.0.0.1", "9")
-        with _refusing(broker, "READONLY", seen):
+        with refusing(broker, "READONLY", seen):
             yield
         broker.execute_command("REPLICAOF", "NO", "ONE")
 
@@ -179,13 +180,13 @@ def redis_read_only(fleet: Fleet, _: str, seen: Seen) -> Iterator[None]:
 def redis_out_of_memory(fleet: Fleet, _: str, seen: Seen) -> Iterator[None]:
     with _broker(fleet) as broker:
         broker.config_set("maxmemory", 1)
-        with _refusing(broker, "OOM", seen):
+        with refusing(broker, "OOM", seen):
             yield
         broker.config_set("maxmemory", 0)
 
 
 @contextmanager
-def _refusing(broker: "redis.Redis", error: str, seen: Seen) -> Iterator[None]:
+def refusing(broker: "redis.Redis", error: str, seen: Seen) -> Iterator[None]:
     before = _refused(broker, error)
     yield
     seen[f"{error} said"] += _refused(broker, error) - before

@@ -72,7 +72,7 @@ def judge_accounts(verdict: Verdict, accounts: Accounts, over_at: float) -> None
         events = accounts.events_of(ledger.place.tenant)
         judge_ledger(verdict, ledger, events)
         judge_promises(verdict, ledger, accounts.told)
-        judge_times(verdict, ledger, events, times, over_at)
+        judge_times(verdict, ledger, times, over_at)
 
 
 def judge_events(verdict: Verdict, events: Iterable[Committed], told: Told) -> None:
@@ -242,15 +242,12 @@ def _promised_time(event: Committed, told: Told) -> float:
     return told.due.get(event.key, event.due_at)
 
 
-def judge_times(
-    verdict: Verdict, ledger: Ledger, events: Iterable[Committed], times: dict[str, float], over_at: float
-) -> None:
-    """Nothing comes before its time, by the database or by what producers were told; and nothing long after it."""
+def judge_times(verdict: Verdict, ledger: Ledger, times: dict[str, float], over_at: float) -> None:
+    """Nothing comes before the time that was promised, and nothing long after it."""
     first, name = dict(_first_accepted(ledger)), ledger.place.name
-    due = {each.id: max(each.due_at, times[each.id]) for each in events}
-    early = (each.event for each in ledger.requests if each.came_at < due.get(each.event, 0.0) - SLOP)
+    early = (each.event for each in ledger.requests if each.came_at < times.get(each.event, 0.0) - SLOP)
     verdict.none(early, f"requests came to {name} before their time")
-    took = {event: at - max(times[event], over_at) for event, at in first.items() if event in due}
+    took = {event: at - max(times[event], over_at) for event, at in first.items() if event in times}
     verdict.latest = max(verdict.latest, *took.values(), 0.0)
     late = (event for event, seconds in took.items() if seconds > LATE)
     verdict.none(late, f"events were accepted at {name} later than {LATE:g} s after their time and the faults")

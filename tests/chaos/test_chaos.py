@@ -22,6 +22,7 @@ def test_forty_faults_of_every_kind_lose_nothing_and_double_no_effect() -> None:
     assert {each.fault.kind for each in ended.happened} == set(KINDS)
     assert not ended.verdict.violations, report(ended)
     _assert_there_was_something_to_lose(ended.verdict)
+    assert sum(each.hit for each in ended.happened) >= PLAN.faults * 0.75, report(ended)
 
 
 def _assert_there_was_something_to_lose(verdict: Verdict) -> None:
