@@ -276,12 +276,13 @@ def network(mode: Mode) -> Callable[[Fleet, str, Seen], Undone]:
         for way in ways:
             way.set(mode, delay=0.2)
         yield
-        seen["hits"] += sum(way.hits for way in ways) - before
+        seen["hits"] += (meanwhile := sum(way.hits for way in ways)) - before
         seen["ways shut"] += mode is Mode.REFUSE and sum(not _listens(way.port) for way in ways)
         for way in ways:
             way.set(Mode.PASS)
             if mode in (Mode.BLACK_HOLE, Mode.DEAF):
                 way.cut()
+        seen["cut at its end"] += sum(way.hits for way in ways) - meanwhile
 
     return broken
 

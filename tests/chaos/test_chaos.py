@@ -9,7 +9,7 @@ from tests.chaos.judges import Verdict
 from tests.chaos.plan import KINDS, Plan
 from tests.chaos.run import report, run
 
-PLAN = Plan(seed=20261201, deliveries=6_000, faults=40, minutes=2.0)
+PLAN = Plan(seed=20261201, deliveries=6_000, faults=40, minutes=2.75)  # the load lasts as long as the faults
 
 
 @pytest.mark.slow
