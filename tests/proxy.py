@@ -50,6 +50,7 @@ class Proxy:
         self._links: set[_Link] = set()
         self._server: asyncio.Server | None = None
         self._changed = asyncio.Event()
+        self.hits = 0  # connections reset, and bytes or connections delayed or held back
         self.port = 0
         network.run(self._listen())
 
@@ -79,11 +80,11 @@ class Proxy:
 
     async def _cut(self) -> None:
         for link in list(self._links):
-            link.reset()
+            self._reset(link)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._mode is Mode.CUT:
-            _Link(writer, writer).reset()
+            self._reset(_Link(writer, writer))
             return
         await self._passable(None)
         try:
@@ -106,9 +107,10 @@ class Proxy:
         """One direction, to its end; `answers` is the link when it is the server's."""
         while chunk := await reader.read(CHUNK):
             if answers and self._mode is Mode.CUT_BEFORE_ANSWER:
-                answers.reset()
+                self._reset(answers)
                 return
             if self._mode is Mode.SLOW:
+                self.hits += 1
                 await asyncio.sleep(self._delay)
             await self._passable(answers)
             writer.write(chunk)
@@ -118,7 +120,12 @@ class Proxy:
 
     async def _passable(self, answers: _Link | None) -> None:
         while self._mode is Mode.BLACK_HOLE or (answers and self._mode is Mode.DEAF):
+            self.hits += 1
             await self._changed.wait()
+
+    def _reset(self, link: _Link) -> None:
+        self.hits += 1
+        link.reset()
 
 
 class Network:

@@ -3,12 +3,13 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -99,9 +100,17 @@ class ReceiverSlot:
         self._popen.stdin.write(json.dumps({what: seconds}).encode() + b"\n")
         self._popen.stdin.flush()
 
-    def kill(self) -> None:
+    def kill(self) -> bool:
+        """Whether it ran, and died of this."""
+        ran = self._popen.poll() is None
         self._popen.kill()
-        self._popen.wait(10)
+        return ran and self._popen.wait(10) == -signal.SIGKILL
+
+    def answered(self, since: float, *answers: str) -> int:
+        """How many requests that came since then were answered like this, as it remembers."""
+        with closing(sqlite3.connect(self.ledger)) as connection:
+            found = connection.execute("SELECT answer FROM requests WHERE came_at >= ?", [since]).fetchall()
+        return sum(answer in answers for (answer,) in found)
 
 
 class Fleet:
@@ -164,13 +173,15 @@ class Fleet:
                 duehook.endpoints.create(receiver.url, plan.EVENTS, secret=receiver.secret, retry_schedule=plan.RETRIES)
         self._supervisor.start()
 
-    def kill(self, name: str) -> None:
-        """SIGKILL; it stays away until `restore`."""
+    def kill(self, name: str) -> bool:
+        """SIGKILL; it stays away until `restore`. Whether it ran, and died of this."""
         with self._lock:
             slot = self.slots[name]
             slot.away = True
-            if slot.process and slot.process.running:
-                slot.process.kill()
+            if not (slot.process and slot.process.running):
+                return False
+            slot.process.kill()
+            return slot.process.exit_code() == -signal.SIGKILL
 
     def restore(self, name: str) -> None:
         self.slots[name].away = False

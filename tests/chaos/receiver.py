@@ -51,6 +51,7 @@ class Receiver:
         self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
     ) -> None:
         """Serve one request."""
+        came_at = time.time()  # its head is here; nothing of it is seen earlier
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         body, more = b"", True
         while more:
@@ -63,7 +64,7 @@ class Receiver:
         attempt = int(headers.get("duehook-attempt", "0"))
         known = (headers.get("webhook-id"), attempt, headers.get("duehook-delivery-id"))
         digest = hashlib.sha256(body).hexdigest()
-        self._ledger.execute("INSERT INTO requests VALUES (?,?,?,?,?,?)", (*known, digest, answer, time.time()))
+        self._ledger.execute("INSERT INTO requests VALUES (?,?,?,?,?,?)", (*known, digest, answer, came_at))
         if self._slow:
             await asyncio.sleep(self._slow)
         if self._is("stall"):

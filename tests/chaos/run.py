@@ -10,9 +10,10 @@ from statistics import median
 
 from tests.chaos.faults import Happened, inflict
 from tests.chaos.fleet import Fleet, asked, running
+from tests.chaos.judges import LATE, Verdict
 from tests.chaos.load import Load
 from tests.chaos.plan import Plan
-from tests.chaos.verdict import NORMAL, Verdict, judge
+from tests.chaos.verdict import NORMAL, judge
 
 STUCK_SECONDS = 120.0  # without any progress
 OPEN = "SELECT count(*) FROM duehook.outbox"
@@ -67,7 +68,8 @@ def _inflict_all(
     for fault in plan.fault_sequence():
         stopped.wait(fault.peace)
         happened.append(inflict(fleet, fault, stopped.wait))
-        say(f"{fault.number + 1:4} {fault.kind} {fault.target} {fault.seconds:g} s, {load.left} steps left")
+        seen = ", ".join(f"{what} {times}" for what, times in happened[-1].seen.items() if times) or "hit nothing"
+        say(f"{fault.number + 1:4} {fault.kind} {fault.target} {fault.seconds:g} s: {seen}; {load.left} steps left")
     return happened
 
 
@@ -81,7 +83,10 @@ def _settle(fleet: Fleet, load: Load, say: Callable[[str], object]) -> None:
         if now != before:
             before, since = now, time.monotonic()
         elif time.monotonic() - since > STUCK_SECONDS:
-            raise UnsettledError(f"nothing has moved for {STUCK_SECONDS:g} s: {now[0]} steps, {now[1]} open things")
+            raise UnsettledError(
+                f"nothing has moved for {STUCK_SECONDS:g} s: {now[0]} steps, {now[1]} open things;"
+                f" answers that contradict: {load.told.contradictions[:3]}"
+            )
         time.sleep(0.2)
 
 
@@ -104,21 +109,26 @@ def report(ended: Ended) -> str:
     """As people read it."""
     verdict, lines = (
         ended.verdict,
-        [f"\n{'fault':34}{'times':>6}{'recovery p50/max':>20}{'twice received':>16}{'bound':>8}"],
+        [f"\n{'fault':34}{'times':>6}{'hit':>5}{'recovery p50/max':>20}{'twice received':>16}{'bound':>8}"],
     )
     for kind in sorted({each.fault.kind for each in ended.happened}):
         these = [each for each in ended.happened if each.fault.kind == kind]
         took = [seconds for each in these if (seconds := recovery(ended, each)) is not None]
         told = f"{median(took):.1f} / {max(took):.1f} s" if took else "next came first"
         twice, bound = verdict.duplicates_by_kind[kind], verdict.bound_by_kind[kind]
-        lines.append(f"{kind:34}{len(these):6}{told:>20}{twice:16}{bound:8}")
-    lines.append(f"{'no fault near':34}{'':26}{verdict.duplicates_by_kind['no fault']:16}")
+        hit = sum(each.hit for each in these)
+        lines.append(f"{kind:34}{len(these):6}{hit:5}{told:>20}{twice:16}{bound:8}")
+    lines.append(f"{'no fault near':34}{'':31}{verdict.duplicates_by_kind['no fault']:16}")
+    idle = [f"{each.fault.number + 1} {each.fault.kind} {each.fault.target}" for each in ended.happened if not each.hit]
     lines += [
+        f"{len(ended.happened) - len(idle)} of {len(ended.happened)} faults were seen to hit something"
+        + (f"; not {', '.join(idle)}" if idle else ""),
         f"{verdict.wanted} deliveries of {verdict.events} events, {len(ended.happened)} faults, {ended.seconds:.0f} s"
         f" ({ended.machine})",
         f"lost {verdict.lost}, duplicate effects {verdict.duplicate_effects}; {verdict.requests} requests, of them"
         f" {verdict.duplicates_received} duplicates ({verdict.repeatable} attempts unknown or abandoned),"
         f" {verdict.overtaken} overtaken by a later attempt",
+        f"the last effect came {verdict.latest:.1f} s after its time and the faults' end ({LATE:g} s are allowed)",
         *(f"the API surprised a producer {times} times: {what}" for what, times in ended.surprises.items()),
         *(f"VIOLATION: {sentence}" for sentence in verdict.violations),
     ]
