@@ -21,9 +21,9 @@ from tests.invariants import assert_invariants
 from tests.races.counting import pytest_terminal_summary
 
 __all__ = ["pytest_terminal_summary"]  # a hook, which pytest looks for here
-# A crash of the machine may cost these databases everything; a commit waits for its WAL as in real use. No vacuum
-# comes round while a test compares plans or counts.
-FAST = {"fsync": "off", "full_page_writes": "off", "autovacuum_naptime": "60s"}
+# A crash of the machine may cost these databases everything; a commit waits for its WAL as in real use. No vacuum or
+# analyze comes round while a test compares plans or counts.
+FAST = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off"}
 TEMPLATE = "duehook_template"
 NUMBERS = count(1)
 MINUTES = ("chaos", "eval", "machines")  # folders of tests that take one or more

@@ -74,8 +74,10 @@ def test_everything_in_it_works(up: Up) -> None:
 def test_no_process_has_what_it_began_with_collected_again_and_again(up: Up) -> None:
     logs = up.connection["logs"]
     for role in ("api", "relay", "worker-expiry", "worker-delivery", "worker-upkeep", "scan"):
-        said = [json.loads(line) for line in Path(logs[role]).read_text().splitlines() if '"set_up"' in line]
-        assert said and all(each["kept"] > 10_000 for each in said), role
+        log = Path(logs[role])
+        wait_until(lambda: '"set_up"' in log.read_text(), what=f"{role} has set up")  # noqa: B023 - waits here
+        said = [json.loads(line) for line in log.read_text().splitlines() if '"set_up"' in line]
+        assert all(each["kept"] > 10_000 for each in said), role
 
 
 def test_what_it_prints_is_the_connection_and_on_standard_error_what_happens(up: Up) -> None:
