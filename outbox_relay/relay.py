@@ -37,8 +37,8 @@ TOGETHER = timedelta(seconds=1)  # a message's ids are due within it
 MOST_MESSAGES = 5  # waiting in one queue; more waits in PostgreSQL, where it can be shared fairly
 MOST_BACKLOG = 3  # the same of a backlog: what falls due just now waits behind them
 IDLE = (0.002, 0.02)  # seconds between looks while there is nothing: at first, at most
-UNCLAIMED = 0.3  # seconds after which what was published is moved if nobody has claimed it; less than a take lasts
 OTHERS = 0.2  # the same while the scan notices everything
+UNCLAIMED = 0.3  # seconds after which what was published is moved if nobody has claimed it; less than a take lasts
 TROUBLE = (0.1, 5.0)  # seconds between tries while the broker or the database is away
 UNREADY = 5.0  # seconds of trouble until it says so
 KINDS = tuple(broker.TASK)

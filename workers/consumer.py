@@ -2,7 +2,6 @@
 
 import logging
 import math
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -46,15 +45,12 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
     def on_send_event_buffered(self) -> None:
         """They wait, unless a stop has begun and nobody will come for them."""
         if self.blueprint.state != RUN:
-            self._flush_last_events()
+            self._flush_events()
 
     def stop(self) -> None:
-        self._flush_last_events()
+        """The last events first; what the broker does not take is the dispatcher's to keep, and raises nothing."""
+        self._flush_events()
         super().stop()
-
-    def _flush_last_events(self) -> None:
-        with suppress(*self.connection_errors):  # a broker that is away costs no more than these
-            self._flush_events()
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Any:
         """On AMQP, whose messages arrive whole, the gate is here and not in the transport."""

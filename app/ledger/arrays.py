@@ -35,8 +35,8 @@ def _writer(kind: type) -> Callable[[Any], str]:
 class ArrayDumper(Dumper):
     """A list of plain values as an array's text; its type is what the statement casts it to.
 
-    An eighth of what psycopg's own costs, which was a tenth of all that a delivery worker did. That one also names
-    the type by what the values are, so that one statement is planned anew for each mix of them.
+    About an eighth of what psycopg's own costs for the outcomes of deliveries. That one also names the type by what
+    the values are, so that one statement is prepared anew for each mix of them.
     Source: https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
     """
 

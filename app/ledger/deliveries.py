@@ -153,7 +153,7 @@ def claim(
     }
     rows = connection.execute(_CLAIM, parameters).all()
     answers = {row.id: Answer(row.answer) for row in rows}
-    claims = [
+    claims = [  # the statement names its columns in the order of a claim's fields
         Claim(id, token, event, endpoint, *rest)
         for id, answer, event, endpoint, *rest in rows
         if answer == Answer.TAKEN

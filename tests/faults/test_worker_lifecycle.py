@@ -157,6 +157,25 @@ def test_what_became_of_a_task_is_told_to_flower_also_when_the_worker_stops_at_o
     assert told.count("task-received") == told.count("task-started") == 1
 
 
+def test_a_broker_that_refuses_the_last_events_keeps_nobody_from_stopping(
+    engine: Engine, running: Service, receiver: Receiver, broker_url: str
+) -> None:
+    """By an answer, and not by a connection that is lost."""
+    receiver.register(engine)
+    worker = running.worker("delivery").wait_ready()
+    (delivery,) = deliveries_of(engine, *some_events(engine))
+    with redis.Redis.from_url(broker_url) as client:
+        client.lpush("duehook:delivery", wakeup([delivery], [0]))
+        wait_until(lambda: receiver.events)
+        client.execute_command("ACL", "SETUSER", "default", "-publish")
+        try:
+            assert worker.stop() == 0
+        finally:
+            client.execute_command("ACL", "SETUSER", "default", "+publish")
+    assert "Error on stopping" not in worker.log.read_text()
+    assert rows(engine, "SELECT status FROM duehook.deliveries") == ["delivered"]
+
+
 def listeners(client: "redis.Redis") -> int:
     return sum(int(each["psub"]) for each in client.client_list())
 
